@@ -28,6 +28,7 @@ from fedcell.learn.mlp import MlpEngine
 from fedcell.learn.mlp_cuda import MlpCudaEngine
 from fedcell.learn.torch_engine import TorchEngine
 from fedcell.runs.race import default_race
+from fedcell.sim import Simulation, step_together
 
 
 def network(dropout: float) -> nn.Module:
@@ -141,9 +142,24 @@ def races_and_sweeps(race: fc.Spec, rounds: int) -> None:
         print(f"  a sweep of {result.done} runs x {rounds} rounds, {device:25}{took[0]:>8.1f}", flush=True)
 
 
+def lockstep(runs: int, device: str, rounds: int = 12) -> None:
+    """Rounds of ``auto``, short ones with few bits, of many runs at once."""
+    specs = [fc.Spec(policy="auto", budget_s=450.0, seed=seed, task=fc.TaskSpec(device=device)) for seed in range(runs)]
+    live = [(run, run.start()) for run in (Simulation.load(spec, 1) for spec in specs)]
+    took = []
+    for _ in range(3 + rounds):
+        began = time.perf_counter()
+        played: list[Any] = step_together(live)
+        took.append(1e3 * (time.perf_counter() - began))
+        live = [(run, state) for (run, _), (_, state) in zip(live, played, strict=True)]
+    each = float(np.median(took[3:]))
+    name = f"{runs} runs of auto in lockstep, {device}:"
+    print(f"{name:35}a round of all {each:5.1f} ms, {each / runs:5.2f} ms a run", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="+", default=["alike", "memory", "runs"])
+    parser.add_argument("--parts", nargs="+", default=["alike", "memory", "runs", "lockstep"])
     parser.add_argument("--rounds", type=int, default=30, help="of the sweep")
     given = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
@@ -155,6 +171,9 @@ def main() -> None:
         memory_runs_out()
     if "runs" in given.parts:
         races_and_sweeps(default_race(), given.rounds)
+    if "lockstep" in given.parts:
+        lockstep(64, "cuda")
+        lockstep(16, "cpu")
 
 
 if __name__ == "__main__":

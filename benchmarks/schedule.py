@@ -21,7 +21,6 @@ from rich.table import Table
 from scipy.optimize import brentq
 
 import fedcell as fc
-from fedcell.schedule import auto as auto_policy
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from twins import auto as twin
@@ -221,12 +220,12 @@ def auto(quick: bool) -> Table:
             heard_epochs=known * 400, learnt=sums,
         )  # fmt: skip
 
-        def decide(view: fc.RoundView = view) -> fc.Plan:
-            auto_policy._decision.cache_clear()
-            return fc.Auto().decide(view, RNG)
+        def decide(policy: fc.Policy, view: fc.RoundView = view) -> fc.Plan:
+            vars(view).pop("_computed", None)  # a view keeps what is computed of it
+            return policy.decide(view, RNG)
 
-        took, others_s = seconds(decide, 1.0), seconds(partial(fc.Diverse().decide, view, RNG), 1.0)
-        plan = decide()
+        took, others_s = seconds(partial(decide, fc.Auto()), 1.0), seconds(partial(decide, fc.Diverse()), 1.0)
+        plan = decide(fc.Auto())
         assert plan.bits is not None
         rows.add_row(f"{M:,}", shown(took), f"{took / others_s:.2f}", str(len(plan.devices)), f"{plan.bits[0]:g}")
     cells, gaps = 40 if quick else 300, []

@@ -19,64 +19,18 @@ harness.accept_interrupts()
 # Set before anything imports NumPy or PyTorch. Workers outnumber cores, and the threads of a library's pool wait for
 # each other by spinning: a test of a second took two minutes.
 os.environ["OMP_NUM_THREADS"] = "1"
-# The torch engine sets it; a worker whose environment changes no longer starts commands from its zygote.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
-# The longest files, by `--durations=0`, begin first, else one of them would run alone at the end.
-LONGEST_FIRST = (
-    "flower/test_deployment.py",
-    "flower/test_simulation.py",
-    "runs/test_one_store.py",
-    "test_docs.py",
-    "dashboard/test_browser_pages.py",
-    "dashboard/test_browser.py",
-    "dashboard/test_browser_show.py",
-    "testbed/test_runs_links.py",
-    "runs/test_sweep.py",
-    "runs/test_cluster.py",
-    "runs/test_trackers.py",
-    "cli/test_race.py",
-    "dashboard/test_restarts.py",
-    "dashboard/test_jobs.py",
-    "dashboard/test_browser_plan.py",
-    "test_examples.py",
-    "cli/test_plan.py",
-    "dashboard/test_fuzz.py",
-    "dashboard/test_plan.py",
-    "dashboard/test_runs.py",
-    "flower/test_scheduled_profiles.py",
-    "schedule/laws/test_laws.py",
-    "sim/test_loop.py",
-    "cli/test_main.py",
-    "flower/test_new_app.py",
-    "world/test_tr38901.py",
-    "paper/test_figures.py",
-    "runs/test_runner.py",
-    "world/test_availability.py",
-    "cli/test_sweep.py",
-    "cli/test_reproduce.py",
-    "test_doctests.py",
-    "testbed/test_network.py",
-    "cli/test_results.py",
-    "learn/test_torch_engine.py",
-    "dashboard/test_security.py",
-    "dashboard/test_server.py",
-    "flower/test_replies.py",
-    "plan/test_device_table.py",
-    "protocol/test_estimates.py",
-    "cli/test_fit.py",
-    "learn/test_mlp.py",
-    "runs/test_models.py",
-)
-PROCESS_MARKS = {"flower", "links", "browser", "processes"}
+PROCESS_MARKS = ("flower", "links", "browser", "processes")
+"""Tests that start processes; those with the first of these take longest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first, the others as they were collected."""
-    tests = Path(__file__).parent
-    places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
-    assert not (gone := [path for path in places if not path.exists()]), f"no longer there: {gone}"
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    """Files that take long come first, else one of them would run alone at the end."""
+    ranks: dict[Path, int] = {}
+    for item in items:
+        marks = [place for place, name in enumerate(PROCESS_MARKS) if item.get_closest_marker(name)]
+        ranks[item.path] = min([ranks.get(item.path, len(PROCESS_MARKS)), *marks])
+    items.sort(key=lambda item: ranks[item.path])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

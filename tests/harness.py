@@ -36,6 +36,8 @@ PYTHON = (sys.executable, "-W", "error")
 FEDCELL = (*PYTHON, "-m", "fedcell")
 BASE_INSTALL = Path(__file__).with_name("base_install")
 """For PYTHONPATH: hides what processes do not need, but take time to import where it is installed."""
+SET_BY_OTHERS = ("PYTEST_", "BROWSER_USE_", "CUBLAS_", "GRPC_", "TORCHINDUCTOR_")
+"""Variables that pytest, and PyTorch and Flower when they are imported, set in a worker for themselves."""
 TINY: dict[str, Any] = {"rounds": 2, "devices": {"count": 4}, "task": {"hidden": [4]}}
 """A race of seconds: each device has 15,000 digits, the model 4 hidden units."""
 
@@ -170,8 +172,8 @@ def _zygote() -> _Zygote:
 
 
 def _environment() -> dict[str, str]:
-    """What a library may have read when it was imported; PyTorch, which the zygote has not, sets one for itself."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TORCHINDUCTOR_"))}
+    """What a library may have read when it was imported."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(SET_BY_OTHERS)}
 
 
 def with_base_install(env: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ADDRESS = "https://example.org/someone/fedcell"
 INSTALL_S = 600.0
+NEWEST = Path(sys.prefix, "newest")
+"""Where `make test` installs Typer, Rich and Pydantic as users get them; Flower wants older ones."""
 
 
 @contextmanager
@@ -194,27 +196,26 @@ def pythons() -> list[str]:
     return list(found.values())
 
 
-def needed(requirements: list[str]) -> set[str]:
-    """The distributions that these requirements mean, and those that they in turn require, as installed here."""
-    found: set[str] = set()
+def needed(requirements: list[str], places: list[str]) -> dict[str, metadata.Distribution]:
+    """What these requirements mean, and what they in turn require, each from the first of the places that has it."""
+    found: dict[str, metadata.Distribution] = {}
     waiting = list(requirements)
     while waiting:
         wanted = Requirement(waiting.pop())
         name = canonicalize_name(wanted.name)
         if (wanted.marker is None or wanted.marker.evaluate({"extra": ""})) and name not in found:
             assert not wanted.extras, f"{wanted}: extras are not followed"
-            assert wanted.specifier.contains(metadata.version(name)), wanted
-            found.add(name)
-            waiting += metadata.requires(name) or []
+            found[name] = next(iter(metadata.distributions(name=wanted.name, path=places)))
+            assert wanted.specifier.contains(found[name].version), wanted
+            waiting += found[name].requires or []
     return found
 
 
-def link(distribution: str, packages: Path) -> None:
-    """What is installed here of a distribution, in another environment of the same Python."""
-    files = metadata.files(distribution)
-    assert files, distribution
-    for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
-        (packages / top).symlink_to(str(metadata.distribution(distribution).locate_file(top)))
+def link(distribution: metadata.Distribution, packages: Path) -> None:
+    """A distribution in another environment of the same Python."""
+    assert distribution.files, distribution.name
+    for top in {file.parts[0] for file in distribution.files} - {"..", "bin", "__pycache__"}:
+        (packages / top).symlink_to(str(distribution.locate_file(top)))
 
 
 def lend_compiled(packages: Path) -> None:
@@ -232,6 +233,13 @@ def use(command: Path, folder: Path) -> None:
     """Plan a round and run a race, as somebody who has nothing but the installed package."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
     assert run(command, "--version", env=environment, cold=True).stdout.split()[-1] == fedcell.__version__
+    assert "Plan one round" in run(command, "--help", env=environment, cold=True).stdout
+    for mistake, said in (
+        ("--plan", "no such option: --plan"),
+        ("--hlep", "no such option: --hlep; did you mean --help?"),
+    ):
+        done = run(command, mistake, env=environment, cold=True)
+        assert (done.returncode, done.stderr.count("\n"), said in done.stderr) == (2, 1, True), done.stderr
     plan = run(command, "plan", ROOT / "examples" / "devices.csv", "--json", cwd=folder, env=environment, cold=True)
     assert plan.returncode == 0, plan.stderr
     assert '"devices"' in plan.stdout
@@ -245,16 +253,22 @@ def use(command: Path, folder: Path) -> None:
 
 
 @pytest.mark.processes
-def test_it_is_whole_with_what_it_says_it_needs(built: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("places", [[], [NEWEST]], ids=["as in the tests", "newest"])
+def test_it_is_whole_with_what_it_says_it_needs(places: list[Path], built: Path, tmp_path: Path) -> None:
     """An environment of its own, in which nothing is found but the installed wheel and what its metadata ask for."""
+    if not all(place.exists() for place in places):
+        pytest.skip("make test installs the newest packages, which Flower does not let us test with otherwise")
     assert run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv").returncode == 0
     python = tmp_path / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     done = run(*pip, "install", "-q", "--no-deps", "--no-index", "--no-compile", built, cold=True)
     assert done.returncode == 0, done.stderr
     [packages] = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
-    for distribution in needed(metadata_of(built).get_all("Requires-Dist", [])):
+    asked = metadata_of(built).get_all("Requires-Dist", [])
+    found = needed(asked, [*map(str, places), *sys.path])
+    for distribution in found.values():
         link(distribution, packages)
+    assert ("click" in found) == (places == [])  # which newer versions of Typer do not bring
     lend_compiled(packages)
     use(tmp_path / "venv" / "bin" / "fedcell", tmp_path)
 

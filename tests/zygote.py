@@ -11,7 +11,6 @@ of itself first, while it has no threads, and that becomes the fork server when 
 """
 
 import atexit
-import ctypes
 import fcntl
 import gc
 import json
@@ -20,8 +19,11 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 import types
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import process, util
 from typing import Any, NoReturn
 
@@ -30,20 +32,6 @@ FORK_SERVER = "from multiprocessing.forkserver import main;"
 """What a fork server's program begins with, as the standard library writes it."""
 ABOVE = 100
 """Where descriptors are out of the way of the numbers that a fork server expects its own at."""
-
-
-def freeze() -> None:
-    """Let the forks leave alone what is imported by now, to its end: what they touch, the kernel copies.
-
-    Python takes modules apart when it ends, which took half of the time of a command that does little. What a command
-    itself makes and imports is still taken apart, so that what it leaves open is told.
-    """
-    kept = [name for name in sys.modules if name.partition(".")[0] not in sys.stdlib_module_names]
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object([sys.modules[name] for name in kept]))
-    before = sys.modules.pop  # for when this module is gone itself
-    atexit.register(lambda: [before(name, None) for name in kept])
-    gc.collect()
-    gc.freeze()
 
 
 def import_all() -> None:
@@ -176,9 +164,34 @@ def run(arguments: list[str]) -> None:
         runpy.run_path(arguments[0], run_name="__main__")
 
 
+@contextmanager
+def quick_end() -> Iterator[NoReturn]:
+    """End as Python does after these lines, but do not take apart all that is imported: most of a short command's time.
+
+    What they left open is told nevertheless, unless a module still has it.
+    """
+    status = 0
+    try:
+        yield  # type: ignore[misc]
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):  # a text, which Python prints
+            raise
+        status = end.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    del sys.modules["__main__"]
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
     import_all()
-    freeze()
+    gc.collect()
+    gc.freeze()
     command = await_command(socket.socket(fileno=int(sys.argv[1])))
     keep_spare()
-    run(command)
+    with quick_end():
+        run(command)

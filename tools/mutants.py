@@ -55,6 +55,7 @@ class Mutant:
         file: below src/fedcell.
         line: from 1.
         before: the line as it is.
+        after: and changed.
         change: what is done to it, in words.
         text: the whole file, changed.
     """
@@ -62,13 +63,19 @@ class Mutant:
     file: str
     line: int
     before: str
+    after: str
     change: str
     text: str
 
     @property
     def name(self) -> str:
         """The mutant as it is listed."""
-        return f"{self.file}:{self.line}: {self.change}: {self.before}"
+        return f"{self.file}:{self.line}: {self.before} -> {self.after}"
+
+    @property
+    def known(self) -> str:
+        """The same without the number of the line, which moves."""
+        return f"{self.file}: {self.before} -> {self.after}"
 
 
 def mutants_of(file: Path, source: Path) -> list[Mutant]:
@@ -82,9 +89,8 @@ def mutants_of(file: Path, source: Path) -> list[Mutant]:
             continue  # a change within a line is readable
         line = first[0] - 1
         changed = _replaced(lines, first, last, new)
-        if changed is not None:
-            name = str(file.relative_to(source))
-            found.append(Mutant(name, first[0], lines[line].strip(), change, changed))
+        name, after = str(file.relative_to(source)), changed.split("\n")[line].strip()
+        found.append(Mutant(name, first[0], lines[line].strip(), after, change, changed))
     return found
 
 
@@ -94,17 +100,12 @@ def _span(node: ast.expr | ast.stmt) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
 
 
-def _replaced(lines: Sequence[str], first: tuple[int, int], last: tuple[int, int], new: str) -> str | None:
-    """The text with another piece from first to last; None if it is no Python any more. Columns count bytes."""
+def _replaced(lines: Sequence[str], first: tuple[int, int], last: tuple[int, int], new: str) -> str:
+    """The text with another piece from first to last. Columns count bytes."""
     head = lines[first[0] - 1].encode()[: first[1]].decode()
     tail = lines[last[0] - 1].encode()[last[1] :].decode()
     empty = [""] * (last[0] - first[0])  # so that the lines after it keep their numbers
-    text = "\n".join([*lines[: first[0] - 1], head + new + tail, *empty, *lines[last[0] :]])
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return None
-    return text
+    return "\n".join([*lines[: first[0] - 1], head + new + tail, *empty, *lines[last[0] :]])
 
 
 def _changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
@@ -213,18 +214,23 @@ def tried(mutant: Mutant, tree: Tree, seconds: float, processes: bool) -> Trial:
         file.write_text(before, "utf-8")
 
 
-def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
-    """The mutants of a run, at most one for each line; a change of the code elsewhere leaves the others drawn."""
+def all_mutants() -> list[Mutant]:
+    """Those of all files."""
     source = ROOT / "src" / "fedcell"
     files = [p for package in PACKAGES for p in sorted((source / package).rglob("*.py"))]
     files = [p for p in files if not any(part in str(p) for part in LEFT_OUT)]
-    files = [p for p in files if only is None or str(p.relative_to(source)).startswith(only)]
-    every = [mutant for path in files for mutant in mutants_of(path, source)]
+    return [mutant for path in files for mutant in mutants_of(path, source)]
+
+
+def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
+    """The mutants of a run, at most one for each line; a change of the code elsewhere leaves the others drawn."""
+    every = [mutant for mutant in all_mutants() if only is None or mutant.file.startswith(only)]
     alike: Counter[str] = Counter()
 
     def lot(mutant: Mutant) -> str:
-        alike[known(mutant)] += 1
-        return hashlib.sha256(f"{seed} {known(mutant)} {alike[known(mutant)]}".encode()).hexdigest()
+        place = f"{mutant.file}: {mutant.change}: {mutant.before}"
+        alike[place] += 1
+        return hashlib.sha256(f"{seed} {place} {alike[place]}".encode()).hexdigest()
 
     every.sort(key=lot)
     by_line = {(mutant.file, mutant.line): mutant for mutant in reversed(every)}
@@ -234,16 +240,11 @@ def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
 
 def equivalent() -> dict[str, str]:
     """The mutants that mean the same, and why."""
-    if not EQUIVALENT.exists():
-        return {}
-    return {
-        entry["mutant"]: entry["why"] for entry in tomllib.loads(EQUIVALENT.read_text("utf-8")).get("equivalent", [])
-    }
-
-
-def known(mutant: Mutant) -> str:
-    """A mutant's name without its line number, which moves."""
-    return f"{mutant.file}: {mutant.change}: {mutant.before}"
+    listed = tomllib.loads(EQUIVALENT.read_text("utf-8"))["equivalent"]
+    same = {entry["mutant"]: entry["why"] for entry in listed}
+    if gone := same.keys() - {mutant.known for mutant in all_mutants()}:
+        sys.exit(f"{EQUIVALENT.name} has what is no mutant any more:\n  " + "\n  ".join(sorted(gone)))
+    return same
 
 
 def main() -> None:
@@ -254,6 +255,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="the longest that one test may take")
     parser.add_argument("--only", help="files below src/fedcell that begin so, such as runs/ or runs/stats.py")
     parser.add_argument("--fast", action="store_true", help="leave out tests that start processes")
+    parser.add_argument("--untraced", action="store_true", help="trace no tests: sooner for few mutants, else later")
     parser.add_argument("--again", action="store_true", help="only those that survived when they were last tried")
     parser.add_argument(
         "--place", type=Path, default=ROOT / "out" / "mutants", help="where copies and the log are kept"
@@ -265,20 +267,22 @@ def main() -> None:
         kept = options.place / "log.jsonl"
         if options.again:
             last = {entry["mutant"]: entry["result"] for entry in map(json.loads, kept.read_text().splitlines())}
-            mutants = [mutant for mutant in mutants if last.get(known(mutant)) == "SURVIVED"]
+            mutants = [mutant for mutant in mutants if last.get(mutant.known) == "SURVIVED"]
         files = sorted({path for mutant in mutants for path in mirrors(mutant.file, tree.root / "tests")})
-        if failed := tree.trace(files):
+        if failed := tree.trace(files, anew=not options.untraced):
             sys.exit("these tests fail without any mutant:\n  " + "\n  ".join(failed))
         print(f"traced {len(files)} files of tests, {time.monotonic() - began:.0f} s", flush=True)
         with kept.open("a") as log:
             for done, mutant in enumerate(mutants, 1):
                 one_began = time.monotonic()
-                trial = tried(mutant, tree, options.seconds, not options.fast)
-                words = "killed" if not trial.passed else "equivalent" if known(mutant) in same else "SURVIVED"
+                trial = Trial(True)
+                if mutant.known not in same:
+                    trial = tried(mutant, tree, options.seconds, not options.fast)
+                words = "killed" if not trial.passed else "equivalent" if mutant.known in same else "SURVIVED"
                 print(
                     f"{done}/{len(mutants)} {words:10} {time.monotonic() - one_began:3.0f} s {mutant.name}", flush=True
                 )
-                entry = {"mutant": known(mutant), "result": words, "by": trial.failed, "why": trial.why}
+                entry = {"mutant": mutant.known, "result": words, "by": trial.failed, "why": trial.why}
                 log.write(json.dumps(entry) + "\n")
                 log.flush()
                 if words == "SURVIVED":

@@ -139,6 +139,10 @@ class _Tracer(_Plugin):
                 tests = self.lines.setdefault(file.removeprefix(self._source), {}).setdefault(line, [])
                 tests.append(item.nodeid)
 
+    def pytest_sessionfinish(self) -> None:
+        files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
+        self.sources = [file.removeprefix(self._source) for file in files if file.startswith(self._source)]
+
     def _calls(self, frame: FrameType, _event: str, _arg: object) -> Callable[..., Any] | None:
         code = frame.f_code
         if not code.co_filename.startswith(self._source) or self._entered[code] == FOLLOWED:
@@ -194,25 +198,28 @@ class Tree:
             _prepare()
             yield tree
 
-    def trace(self, files: Sequence[Path]) -> list[str]:
-        """See to it that these files of tests are traced; the tests that fail, which none may."""
-        sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(self.source.rglob("*.py")))).hexdigest()
+    def trace(self, files: Sequence[Path], *, anew: bool = True) -> list[str]:
+        """See to it that these files of tests are traced; the tests that fail, which none may.
+
+        What was traced holds until the file of tests changes, or a file of the package that it imported; ``anew``:
+        whether the others are traced.
+        """
         kept = self.place / "traced"
         kept.mkdir(exist_ok=True)
-        names = {path: hashlib.sha256(sources.encode() + path.read_bytes()).hexdigest()[:32] for path in files}
-        for old in set(kept.iterdir()) - {kept / name for name in names.values()}:
-            if old.stat().st_mtime < time.time() - 86400.0:
-                old.unlink()
         failed = []
         for path in files:
-            if not (written := kept / names[path]).exists():
-                tracer = _Tracer(self.source, 900.0)
-                answer = self._fork([str(path.relative_to(self.root)), "-m", FAST], tracer, self._numba())
-                if answer.get("failed") or "seconds" not in answer:
-                    failed.append(answer.get("failed") or f"{path}: {answer['output'][-2000:]}")
+            name = str(path.relative_to(self.root))
+            written, test = kept / f"{name.replace('/', '-')}.json", _digest(path)
+            answer: dict[str, Any] = json.loads(written.read_text()) if written.exists() else {"test": ""}
+            if answer["test"] != test or any(_digest(self.source / f) != d for f, d in answer["sources"].items()):
+                if not anew:
                     continue
+                answer = self._fork([name, "-m", FAST], _Tracer(self.source, 900.0), self._numba())
+                if answer.get("failed") or "sources" not in answer:
+                    failed.append(answer.get("failed") or f"{name}: {answer['output'][-2000:]}")
+                    continue
+                answer |= {"test": test, "sources": {file: _digest(self.source / file) for file in answer["sources"]}}
                 written.write_text(json.dumps(answer))
-            answer = json.loads(written.read_text())
             lines = {
                 file: {int(line): tests for line, tests in of_file.items()} for file, of_file in answer["lines"].items()
             }
@@ -224,7 +231,7 @@ class Tree:
 
         None is known to execute what Numba compiles, or what runs when a module is imported.
         """
-        known = [self._traced[str(path)] for path in files]
+        known = [self._traced[str(path)] for path in files if str(path) in self._traced]
         of_line = {test: traced.seconds[test] for traced in known for test in traced.lines.get(file, {}).get(line, ())}
         return of_line or {test: seconds for traced in known for test, seconds in traced.seconds.items()}
 
@@ -293,6 +300,10 @@ class Tree:
             return {"running": "", **answer, "status": status, "output": printed.read().decode(errors="replace")}
 
 
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32] if path.exists() else "gone"
+
+
 def _prepare() -> None:
     """Import what everybody needs, and become the one to whom the kernel gives orphans."""
     os.environ.update(OMP_NUM_THREADS="1", CUBLAS_WORKSPACE_CONFIG=":4096:8")
@@ -303,6 +314,7 @@ def _prepare() -> None:
                 importlib.import_module(name)
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         sys.exit("this needs Linux: nobody else gives us the orphans of a test that was killed")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what runs is ended first
 
 
 def _become_pytest(root: Path, arguments: Sequence[str], plugin: _Plugin, numba: Path, printed: int, seen: int) -> None:
@@ -324,6 +336,7 @@ def _become_pytest(root: Path, arguments: Sequence[str], plugin: _Plugin, numba:
 
         vars(package.config)["CACHE_DIR"] = str(numba)  # it read the environment when it was imported
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, 300.0)
         plugin.told = seen
         quiet = ("-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")

@@ -13,6 +13,7 @@ hash of i and of two words of 32 bits that the upload's key is made into: nothin
 import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -77,8 +78,9 @@ def upload_part(
             "the plan says how many bits a weight are uploaded, but not of how many weights; give the view weights (in "
             "a run whose task.compression is topk or sign nobody decides the bits: use none or quantise)"
         )
-    if isinstance(bits, int | float):  # asked again and again by searches
-        return _upload_part(weights, tensors, float(bits), whole, overhead_bits)
+    one: Any = bits
+    if isinstance(one, int | float):  # asked again and again by searches
+        return _upload_part(weights, tensors, float(one), whole, overhead_bits)
     part, of = upload_bits(weights, tensors, bits), upload_bits(weights, tensors, whole)
     return (part + overhead_bits) / (of + overhead_bits)
 

@@ -23,7 +23,7 @@ FIRST_BLOCK = 8
 """But not those of the first few, since many runs are short."""
 
 
-def stream(seed: int, name: str, *key: int) -> np.random.Generator:
+def stream(seed: int | np.integer[Any], name: str, *key: int) -> np.random.Generator:
     """Return the random generator for one purpose.
 
     Args:
@@ -44,7 +44,8 @@ def stream(seed: int, name: str, *key: int) -> np.random.Generator:
     words = _words(int(seed), name, key)
     if words is None:
         return np.random.default_rng(_sequence(int(seed), name, key))
-    return np.random.Generator(np.random.PCG64(_Words(int(seed), name, key, words)))
+    known: Any = _Words(int(seed), name, key, words)  # NumPy takes any such object
+    return np.random.Generator(np.random.PCG64(known))
 
 
 def keyed(seed: int, name: str, *key: int) -> Callable[[int], np.random.Generator]:
@@ -69,7 +70,7 @@ def keyed(seed: int, name: str, *key: int) -> Callable[[int], np.random.Generato
     philox_key = _sequence(int(seed), name, key).generate_state(2, np.uint64) if words is None else words[:2]
     philox = np.random.Philox(key=philox_key)
     generator, counter = np.random.Generator(philox), np.zeros(4, np.uint64)
-    state = {"bit_generator": "Philox", "state": {"counter": counter, "key": philox_key}, **_UNUSED}
+    state: Any = {"bit_generator": "Philox", "state": {"counter": counter, "key": philox_key}, **_UNUSED}
 
     def at(number: int) -> np.random.Generator:
         counter[3] = number
@@ -118,7 +119,7 @@ _MIX_L, _MIX_R = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
 _POOL, _STATE, _MASK = 4, 8, 0xFFFFFFFF
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)  # 2 KB each; 64 runs in lockstep have several purposes each
 def _states(seed: int, name: int, block: int) -> NDArray[np.uint64]:
     """Return (BLOCK, 4) what ``SeedSequence(seed, spawn_key=(name, r)).generate_state(4, uint64)`` gives for a block.
 
@@ -135,11 +136,13 @@ def _states(seed: int, name: int, block: int) -> NDArray[np.uint64]:
         value = value ^ np.uint32(constant)
         constant = constant * _MULT_A & _MASK
         value = value * np.uint32(constant)
-        return value ^ value >> np.uint32(16)
+        found: NDArray[np.uint32] = value ^ value >> np.uint32(16)
+        return found
 
     def mixed(x: NDArray[np.uint32], y: NDArray[np.uint32]) -> NDArray[np.uint32]:
         value = _MIX_L * x - _MIX_R * y
-        return value ^ value >> np.uint32(16)
+        found: NDArray[np.uint32] = value ^ value >> np.uint32(16)
+        return found
 
     pool = [hashed(word) for word in entropy[:_POOL]]
     for source in range(_POOL):

@@ -162,8 +162,8 @@ def cached_njit(**options: Any) -> Callable[[F], F]:
 
     def decorated(function: F) -> F:
         # Nobody calls them from C, and a tenth of the time to compile them went into what would let C do so.
-        given: dict[str, Any] = {"no_cfunc_wrapper": True} | options
-        compiled = numba.njit(**given)(function)
+        make: Any = numba.njit
+        compiled = make(no_cfunc_wrapper=True, **options)(function)
         try:
             compiled._cache = _cache_class()(function)
         except RuntimeError as error:  # no directory for it can be written

@@ -46,10 +46,8 @@ def test_table_verdicts_and_picture(tmp_path: Path) -> None:
 def test_json_csv_and_the_library_agree(tmp_path: Path, fedcell_here: Call) -> None:
     document = json.loads(race(*QUICK, "--json", cwd=tmp_path).stdout)
     lines = fedcell_here("race", *QUICK, "--csv", "--workers", "1", cwd=tmp_path).stdout.splitlines()
-    assert (
-        lines[0]
-        == "policy,seed,round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss,joules,epochs,bits,sent_bytes"
-    )
+    columns = "round,clock_s,round_s,planned_s,devices,delivered,accuracy,loss,joules,epochs,bits,sent_bytes,evaluated"
+    assert lines[0] == f"policy,seed,{columns}"
     assert len(lines) == 1 + len(document["rounds"])
     spec = fc.Spec(budget_s=25.0, grid={"policy": ["greedy", "random:k=3"], "seed": [0, 1]})
     result = run_race(spec, workers=2)
@@ -58,7 +56,7 @@ def test_json_csv_and_the_library_agree(tmp_path: Path, fedcell_here: Call) -> N
         times_s = [record.clock_s, record.round_s, record.plan.round_s]
         counts = [len(record.plan.devices), len(record.delivered)]
         expected = [record.round, *times_s, *counts, record.accuracy, record.loss, record.joules]
-        expected += [1.0, 32.0, record.sent_bytes]
+        expected += [1.0, 32.0, record.sent_bytes, record.evaluated]
         assert [float(cell) for cell in line.split(",")[2:]] == expected
         assert row["accuracy"] == record.accuracy
         assert row["plan_devices"] == record.plan.devices.tolist()

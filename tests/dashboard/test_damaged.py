@@ -233,9 +233,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
     return copy
 
 
-def test_a_key_is_64_hexadecimal_digits(
-    tmp_path: Path, stored: Callable[[Path], str], fedcell_here: Call
-) -> None:
+def test_a_key_is_64_hexadecimal_digits(tmp_path: Path, stored: Callable[[Path], str], fedcell_here: Call) -> None:
     """Keys name files: two models of one policy and seed go to {policy}-seed{seed}-{key}."""
     store = tmp_path / "results.db"
     good = stored(store)

@@ -380,7 +380,7 @@ def test_a_stream_of_a_race_whose_rounds_are_at_hand_waits_for_nobody(tmp_path: 
 
 
 def test_fifty_streams_and_one_that_never_reads(served: Served) -> None:
-    id = begin(served, LONG | {"rounds": 2000})
+    id = begin(served, LONG)
     served.until(f"/api/races/{id}", lambda race: (race["runs"][0]["rounds"] or 0) > 2)
     before = served.rss_mb()
     request = f"GET /api/races/{id}/events HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode()

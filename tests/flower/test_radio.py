@@ -96,6 +96,41 @@ def test_a_grant_is_for_the_same_work_and_size_as_links_unless_it_says_otherwise
     assert links["tensors"] == 1
 
 
+def test_a_simulated_radio_is_shown_by_its_settings() -> None:
+    radio = SimulatedRadio(World(devices=Devices(count=4)), seed=3)
+    assert (radio.knowledge, radio.law, radio.deadlines, radio.real_time) == ("perfect", "density", False, False)
+    look(radio)
+    assert "_now" not in repr(radio)
+    usual = {one.name: one.default for one in fields(Grant)}
+    assert (usual["epochs"], usual["tensors"], usual["overhead_bits"], usual["answers"]) == (1.0, 1, 0.0, False)
+
+
+@pytest.mark.parametrize("name", ["4", "-1", "x", "\u0661", ""])
+def test_a_device_of_a_simulated_cell_has_a_number(name: str) -> None:
+    radio = SimulatedRadio(World(devices=Devices(count=4)), seed=3)
+    with pytest.raises(InputError, match="in a simulated cell of 4 devices, give each node a partition-id from 0 to 3"):
+        radio.look([Device(name, Report())], 0, 0.0)
+
+
+def test_a_simulated_round_takes_what_the_plan_does_under_the_true_conditions() -> None:
+    world = World(devices=Devices(count=4))
+    radio, there = SimulatedRadio(world, seed=3, knowledge="expected"), [Device(n, Report()) for n in ("3", "1")]
+    seen = radio.look(there, 2, 5.0)
+    conditions = world.conditions(3, 2, 5.0)
+    np.testing.assert_array_equal(seen.upload_s, conditions.upload_s[[3, 1]])
+    np.testing.assert_array_equal(seen.compute_s, conditions.expected_compute_s[[3, 1]])
+    plan = Plan(np.arange(2), np.array([0.25, 0.75]), 1.0)
+    timing = radio.measure(Grant(2, there, plan, np.ones(2)))
+    assert timing is not None
+    np.testing.assert_allclose(timing.began_s, conditions.compute_s[[3, 1]])
+    uploads = conditions.upload_s[[3, 1]] / plan.shares
+    np.testing.assert_allclose(timing.finish_s, conditions.compute_s[[3, 1]] + uploads)
+    half = Plan(plan.devices, plan.shares, 1.0, epochs=np.full(2, 0.5))
+    halved = radio.measure(Grant(2, there, half, np.ones(2)))
+    assert halved is not None
+    np.testing.assert_allclose(halved.began_s, 0.5 * conditions.compute_s[[3, 1]])
+
+
 def test_the_former_name_of_links_still_works() -> None:
     with pytest.warns(DeprecationWarning, match=r"fedcell\.flower\.Look is called Links; write that"):
         assert getattr(fedcell.flower, "Look") is Links  # noqa: B009

@@ -4,7 +4,6 @@ import io
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,8 @@ import fedcell as fc
 from fedcell.flower import Report, Scheduled, replies, report_device
 from fedcell.flower.client import ROUNDED, SUMS
 from fedcell.flower.replies import evaluate_requirements, faults, invalid_reason, train_requirements
+from fedcell.learn.engine import HostUpdates
+from fedcell.protocol.signals import SKETCH
 from flower.local import LocalGrid, Nodes, node
 
 NAN, INF = math.nan, math.inf
@@ -624,10 +625,10 @@ def test_the_limits_of_what_clients_send() -> None:
 )
 def test_a_number_that_a_client_tells(value: Any, told: float, fault: str | None) -> None:
     record = MetricRecord({} if value is None else {"loss": value})
-    found, wrong = replies.told_number(record, "loss")
+    found, wrong = replies.read_metric(record, "loss")
     assert found == pytest.approx(told, nan_ok=True)
     assert wrong == fault
-    assert replies.told_number(None, "loss")[1] is None
+    assert replies.read_metric(None, "loss")[1] is None
 
 
 def test_what_is_quoted_is_short() -> None:
@@ -661,31 +662,33 @@ def test_enough_replies_are_usable_ones() -> None:
     assert [replies.enough_usable(some, required, needed, starts) for needed in (3, 4)] == [True, False]
 
 
-@dataclass(frozen=True)
-class Uses(fc.All):
+def using(*flags: str) -> fc.Policy:
     """A policy that uses what it is told to."""
-
-    uses_rms: bool = False  # type: ignore[misc]
-    uses_norms: bool = False  # type: ignore[misc]
-    uses_updates: bool = False  # type: ignore[misc]
-    uses_sums: bool = False  # type: ignore[misc]
+    made: fc.Policy = type("Uses", (fc.All,), dict.fromkeys(flags, True))()
+    return made
 
 
-def told(policy: Uses, *sent: Message) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+def told(policy: fc.Policy, *sent: Message) -> tuple[dict[str, Any], list[tuple[int, str]]]:
     found, odd = replies.reports_of(sent, MODEL, policy, "loss")
     return {name: np.asarray(column).tolist() for name, column in found.items()}, odd
 
 
 def test_what_replies_tell_is_what_the_policy_uses() -> None:
     replied = [message(content(by, **{"loss_rms": by}), int(by)) for by in (1.0, 2.0)]
-    assert told(Uses()) == ({}, [])
-    losses, odd = told(Uses(), *replied)
+    assert told(using()) == ({}, [])
+    losses, odd = told(using(), *replied)
     assert losses == {"losses": [0.5, 0.5]}
-    assert told(Uses(uses_rms=True), *replied)[0] == {"losses": [0.5, 0.5], "rms_losses": [1.0, 2.0]}
-    norms, odd = told(Uses(uses_norms=True), *replied)
+    assert told(using("uses_rms"), *replied)[0] == {"losses": [0.5, 0.5], "rms_losses": [1.0, 2.0]}
+    norms, odd = told(using("uses_norms"), *replied)
     assert norms["norms"] == pytest.approx([2.0, 4.0])  # four entries of w are moved, the count is no float
-    updates, odd = told(Uses(uses_updates=True), *replied)
-    np.testing.assert_allclose(updates["updates"], [[1, 1, 1, 1, 0, 0], [2, 2, 2, 2, 0, 0]])
+    updates, odd = told(using("uses_updates"), *replied)
+    moved = np.array([[1, 1, 1, 1, 0, 0], [2, 2, 2, 2, 0, 0]], np.float32)
+    sent = HostUpdates([np.zeros(6, np.float32)] * 2, moved, np.full(2, 0.5))
+    np.testing.assert_allclose(updates["updates"], sent.sketch(SKETCH))
+    sums, odd = told(using("uses_sums"), *replied)
+    assert sums["squares"] == pytest.approx([4.0, 16.0])
+    parts = HostUpdates([np.zeros(6, np.float32)] * 2, moved, np.full(2, 0.5), tensors=(4, 2)).sums()
+    np.testing.assert_allclose(np.column_stack([sums[n] for n in ("peaks", "absolutes", "squares")]), parts)
     assert odd == []
 
 
@@ -693,14 +696,14 @@ def test_a_reply_that_tells_something_odd_is_named_and_the_others_count() -> Non
     short = content()
     short["arrays"] = ArrayRecord({"w": Array(W[:1]), "b": Array(BIAS)})
     replied = [message(content(1.0), 1), message(content(loss=-1.0), 2), message(short, 3)]
-    found, odd = told(Uses(uses_norms=True), *replied)
+    found, odd = told(using("uses_norms"), *replied)
     assert found["losses"] == pytest.approx([0.5, NAN, 0.5], nan_ok=True)
     assert found["norms"] == pytest.approx([2.0, 0.0, NAN], nan_ok=True)
     assert odd == [
         (1, "its 'loss' is -1, not a number from 0 to 1e+15"),
         (2, "its arrays of floats are not the model's, so that the update has no length"),
     ]
-    assert told(Uses(), message(short, 3))[1] == []  # nobody wants it
+    assert told(using(), message(short, 3))[1] == []  # nobody wants it
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.serverapp.strategy import FedAvg
 
 from fedcell.errors import InputError
-from fedcell.flower.client import RECORD, Report
+from fedcell.flower.client import ANSWER, RECORD, Report
 from fedcell.flower.radio import Device, Grant
 from fedcell.flower.replies import faults, train_requirements
-from fedcell.flower.round import Arrivals, PlannedRound, configs, observe
+from fedcell.flower.round import Arrivals, PlannedRound, _read, configs, observe
 from fedcell.flower.scheduled import Scheduled
 from fedcell.protocol import Knowledge, Observed
 from fedcell.protocol.outcome import judge
@@ -233,3 +233,31 @@ def test_a_decision_that_a_plan_declares_reaches_the_nodes() -> None:
     assert [one["fedcell-lr-scale"] for one in configs(rated, seed=7)] == [1.0, 0.5, 2.0]
     unknown = replace(of, grant=replace(of.grant, plan=PlanWithRates(**fixed)))
     assert configs(unknown, seed=7) == configs(of, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("answer", "value", "fault"),
+    [
+        (MetricRecord({"loss": 0.5}), 0.5, None),
+        (MetricRecord({"loss": -0.5}), NAN, "its 'loss' is -0.5, not a number from 0 to 1e+15"),
+        (MetricRecord({"norm": 0.5}), NAN, "its reply is no answer; its ClientApp needs fedcell.flower.answer_loss"),
+        (ConfigRecord({"loss": 0.5}), NAN, "its reply is no answer; its ClientApp needs fedcell.flower.answer_loss"),
+        (None, NAN, "its reply is no answer; its ClientApp needs fedcell.flower.answer_loss"),
+    ],
+)
+def test_an_answer_is_a_number_of_that_name_in_its_record(answer: Any, value: float, fault: str | None) -> None:
+    records = {} if answer is None else {ANSWER: answer}
+    found, why = _read(Message(RecordDict(records), reply_to=message(10)), "loss")
+    assert found == pytest.approx(value, nan_ok=True)
+    assert (why or "").startswith(fault or "")
+    assert (why is None) == (fault is None)
+
+
+def test_an_app_that_failed_gave_no_answer() -> None:
+    failed = Message(Error(1, "Zero\nDivision" + "x" * 300), reply_to=message(10))
+    value, why = _read(failed, "norm")
+    assert np.isnan(value)
+    assert why is not None
+    assert why.startswith("its app failed: Zero Divisionxxx")
+    assert why.endswith("x; its ClientApp needs the mod fedcell.flower.upload_when_asked")
+    assert len(why) < 290

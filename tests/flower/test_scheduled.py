@@ -1,5 +1,6 @@
 """Whole runs of Scheduled in this process: what happens to devices that are slow, fail, lie, or say nothing."""
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ from flwr.supercore.inflatable.inflatable_object import UnexpectedObjectContentE
 import fedcell as fc
 from fedcell.errors import InputError
 from fedcell.flower import CellRadio, DedicatedRadio, Report, Scheduled, ScheduledRound, report_device, timed
+from fedcell.flower import scheduled as scheduling
 from fedcell.flower.scheduled import GIVE_UP_AFTER
 from flower.local import LocalGrid, node
 from harness import python
@@ -473,3 +475,15 @@ def test_the_summary_says_what_is_scheduled_what_is_not_used_and_the_strategys_o
     assert "all, seed 0" in said[0]
     assert "fraction_train" in said[1]
     assert not any("saves" in line or "momentum" in line for line in said)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    given = {name: one.default for name, one in inspect.signature(Scheduled.__init__).parameters.items()}
+    told = {
+        "seed": 0, "nodes": 2, "wait_s": 300.0, "answer_s": 60.0, "query_every": 0, "grace_s": 10.0, "explore": True,
+        "start_s": 0.0,
+    }  # fmt: skip
+    assert {name: given[name] for name in told} == told
+    start = inspect.signature(Scheduled.start).parameters
+    assert (start["num_rounds"].default, start["timeout"].default) == (3, 3600)
+    assert scheduling.GIVE_UP_AFTER == 10

@@ -13,10 +13,14 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import FedAvg
+
 from fedcell.errors import InputError
+from fedcell.flower import state
 from fedcell.flower.nodes import Roster
 from fedcell.flower.record import ScheduledRound
-from fedcell.flower.state import Run, load_arrays, load_run, save
+from fedcell.flower.state import Run, StateDirectory, load_arrays, load_run, save
 from fedcell.runs.store import Store
 from fedcell.sim.spec import Spec
 from harness import fedcell
@@ -300,3 +304,52 @@ def test_nothing_but_its_own_files_is_deleted(tmp_path: Path) -> None:
     saved(tmp_path, a_run(3))
     assert [path.read_text() for path in others] == ["mine"] * 4
     assert [path.name for path in tmp_path.glob("fedcell-*.npz")] == ["fedcell-3.npz"]
+
+
+def test_the_limits_of_a_state() -> None:
+    assert (state.STATE_VERSION, state.MAX_STATE_BYTES, state.MAX_ROUND_S) == (1, 64 * 2**20, 1e12)
+
+
+class Counting(FedAvg):
+    """A strategy with a number that changes and an accountant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clipped, self.accountant = 1.0, Ledger()
+
+
+def test_a_state_directory_saves_privacy_numbers_and_rounds_or_nothing_at_all(tmp_path: Path) -> None:
+    strategy = Counting()
+    nowhere, here = StateDirectory(None, strategy), StateDirectory(tmp_path, strategy)
+    arrays = ArrayRecord({"w": Array(np.ones(2, np.float32))})
+    strategy.clipped = 2.5
+    strategy.accountant.spent = 7
+    nowhere.save_privacy()
+    nowhere.save_round(a_run(1), Roster.empty(), arrays)
+    assert not list(tmp_path.iterdir())
+    here.save_privacy()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["privacy.json"]
+    here.save_round(a_run(1), Roster.empty(), arrays)
+    assert load_run(tmp_path).numbers == {"0/clipped": 2.5}
+    assert nowhere.resume(a_run(1), {}) is None
+    other = Counting()
+    resumed = StateDirectory(tmp_path, other).resume(a_run(1), {"w": ((2,), "f")})
+    assert resumed is not None
+    assert (other.clipped, other.accountant.spent) == (2.5, 7)
+    assert resumed.arrays["w"].numpy().tolist() == [1.0, 1.0]
+    for what, run in (("policy", a_run(1, "all")), ("seed", a_run(1, seed=2))):
+        with pytest.raises(InputError, match=f"has a run whose {what} is .*; give another directory or remove it"):
+            StateDirectory(tmp_path, Counting()).resume(run, {"w": ((2,), "f")})
+
+
+class Ledger:
+    """A privacy accountant that counts."""
+
+    def __init__(self) -> None:
+        self.spent = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"spent": self.spent}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.spent = int(state["spent"])

@@ -1,5 +1,6 @@
 """The state directory in trouble: metrics that are NaN, other models, full or read-only disks, two servers."""
 
+import errno
 import json
 import math
 import os
@@ -270,3 +271,19 @@ def test_a_directory_of_version_0_2_is_resumed_and_its_arrays_keep_their_names(t
         assert set(file) >= set(arrays)
     lines = (folder / "rounds.jsonl").read_text().splitlines()
     assert lines[:6] == (old / "rounds.jsonl").read_text().splitlines()
+
+
+def test_where_there_are_no_locks_the_user_is_told_to_take_care(
+    tmp_path: Path, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fedcell.flower.state.fcntl.flock", refuse)
+    with locked_directory(tmp_path / "run", 100):
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock"]
+        assert (tmp_path / "run" / "lock").read_text() == f"{os.getpid()}\n"
+    (said,) = [record.getMessage() for record in log.records]
+    assert said.startswith(f"fedcell: cannot lock {tmp_path / 'run'} (No locks available); make sure that no other")
+    with locked_directory(None):
+        pass

@@ -10,10 +10,29 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedAvgM
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedAvgM, FedMedian
 
 from fedcell.errors import InputError
-from fedcell.flower.wrapped import arrays_of, chosen_nodes, restore_arrays, sampling_all, with_node_config
+from fedcell.flower.wrapped import (
+    UNTIMED,
+    arrays_of,
+    changed_numbers,
+    chosen_nodes,
+    evaluating,
+    messages_for,
+    name_of,
+    overridden,
+    own_numbers,
+    own_weights,
+    restore_arrays,
+    restore_numbers,
+    sampling_all,
+    take_trained,
+    unwrap,
+    weight_key,
+    weights_overridden,
+    with_node_config,
+)
 
 
 def message(node: int, **records: Any) -> Message:
@@ -98,3 +117,135 @@ def test_all_else_of_the_chosen_nodes_grid_is_the_real_ones() -> None:
     assert chosen.run is real.run
     with pytest.raises(AttributeError):
         _ = chosen.anything_else  # type: ignore[attr-defined]
+
+
+def test_a_strategy_may_ask_for_its_nodes_twenty_times() -> None:
+    chosen = chosen_nodes(None, [1, 2])  # type: ignore[arg-type]
+    assert [list(chosen.get_node_ids()) for _ in range(20)] == [[1, 2]] * 20
+    with pytest.raises(InputError, match="waits for more than the 2 nodes"):
+        chosen.get_node_ids()
+
+
+def test_names_settings_and_weights_are_those_of_the_strategies_inside() -> None:
+    inner = FedAdam(fraction_train=0.5, min_train_nodes=3)
+    outer = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, 5)
+    assert unwrap(outer) == [outer, inner]
+    assert (name_of(inner), name_of(outer)) == ("FedAdam", "DifferentialPrivacyServerSideFixedClipping(FedAdam)")
+    assert overridden(outer) == ["FedAdam's fraction_train = 0.5", "FedAdam's min_train_nodes = 3"]
+    assert overridden(FedAvg()) == []
+    with evaluating(inner, 1):
+        assert (inner.min_evaluate_nodes, inner.min_available_nodes, inner.min_train_nodes) == (1, 1, 3)
+    with evaluating(inner, 9):
+        assert (inner.min_evaluate_nodes, inner.min_available_nodes) == (2, 2)
+    assert [weight_key(one) for one in (FedAvg(), FedAvg(weighted_by_key="n"), FedMedian(), outer)] == [
+        "num-examples",
+        "n",
+        None,
+        None,
+    ]
+
+
+def weighted(*weights: Any) -> list[Message]:
+    replies = [reply(n, (float(n), 1.0)) for n in range(len(weights))]
+    for message, weight in zip(replies, weights, strict=True):
+        del message.content["metrics"]
+        message.content["metrics"] = MetricRecord({} if weight is None else {"num-examples": weight, "loss": 0.5})
+    return replies
+
+
+@pytest.mark.parametrize(
+    ("weights", "found"),
+    [
+        ((1, 3.0), [1.0, 3.0]),
+        ((0, 3), [0.0, 3.0]),
+        ((0, 0), None),
+        ((-1, 3), None),
+        ((1, 1e100), None),
+        ((1, 9e99), [1.0, 9e99]),
+        ((1, [3]), None),
+        ((1, None), None),
+    ],
+)
+def test_a_strategys_own_weights_are_known_if_all_replies_tell_them(weights: Any, found: Any) -> None:
+    own = own_weights(FedAvg(), weighted(*weights))
+    assert (None if own is None else own.tolist()) == found
+    assert own_weights(FedMedian(), weighted(*weights)) is None
+    two = weighted(1, 3)
+    two[0].content["more"] = MetricRecord({"num-examples": 1})
+    assert own_weights(FedAvg(), two) is None
+
+
+def test_other_weights_are_the_models_alone_and_leave_nothing_behind() -> None:
+    strategy, replies = FedAvg(), weighted(1, 1)
+    for message, loss in zip(replies, (0.0, 1.0), strict=True):
+        message.content.metric_records["metrics"]["loss"] = loss
+    usual = strategy.train_metrics_aggr_fn
+    with weights_overridden(strategy, replies, np.array([1.0, 3.0])):
+        arrays, metrics = strategy.aggregate_train(1, replies)
+    assert arrays is not None
+    assert metrics is not None
+    assert arrays["w"].numpy().tolist() == [0.75, 1.0]
+    assert dict(metrics) == {"loss": 0.5}  # by the strategy's own key
+    assert (strategy.weighted_by_key, strategy.train_metrics_aggr_fn) == ("num-examples", usual)
+    assert [dict(m.content.metric_records["metrics"]) for m in replies] == [
+        {"num-examples": 1, "loss": 0.0},
+        {"num-examples": 1, "loss": 1.0},
+    ]
+    for weights, some in ((None, replies), (np.ones(2), weighted(1, None))):
+        with weights_overridden(strategy, some, weights):
+            assert strategy.weighted_by_key == "num-examples"
+
+
+@pytest.mark.parametrize(
+    ("record", "trained"),
+    [
+        (ConfigRecord({"train_s": 2.5, "first": True}), (2.5, True)),
+        (ConfigRecord({"train_s": 0, "first": 1}), (0.0, False)),
+        (ConfigRecord({"train_s": -0.1}), None),
+        (ConfigRecord({"train_s": float("inf")}), None),
+        (ConfigRecord({"train_s": float("nan")}), None),
+        (ConfigRecord({"train_s": "2"}), None),
+        (ConfigRecord({}), None),
+        (MetricRecord({"train_s": 2.5}), None),
+    ],
+)
+def test_what_was_measured_of_a_training_is_taken_out_of_its_reply(record: Any, trained: Any) -> None:
+    message = reply(1, (1.0, 2.0))
+    message.content["fedcell"] = record
+    found = take_trained(message)
+    assert found == (UNTIMED if trained is None else trained)
+    assert "fedcell" not in message.content
+    assert take_trained(message) is UNTIMED
+
+
+def test_numbers_that_changed_are_saved_and_restored() -> None:
+    outer = DifferentialPrivacyServerSideFixedClipping(FedAdam(eta=0.1), 0.1, 1.0, 5)
+    before = own_numbers(outer)
+    assert before["0/clipping_norm"] == 1.0
+    assert before["1/eta"] == 0.1
+    inner: Any = outer.strategy
+    inner.eta, inner.new, inner.flag = 0.2, 7, True
+    assert changed_numbers(outer, before) == {"1/eta": 0.2}
+    other = DifferentialPrivacyServerSideFixedClipping(FedAdam(eta=0.1), 0.1, 1.0, 5)
+    restore_numbers(other, {"1/eta": 0.2, "1/gone": 3.0})
+    assert own_numbers(other)["1/eta"] == 0.2
+    assert not hasattr(other.strategy, "gone")
+
+
+def test_messages_are_made_for_the_chosen_nodes_and_others_are_dropped(log: pytest.LogCaptureFixture) -> None:
+    class Grids:
+        def get_node_ids(self) -> list[int]:
+            return [1, 2, 3]
+
+    class Some(FedAvg):
+        def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+            return [message(n, arrays=arrays, config=config) for n in (1, 9)]
+
+    arrays, config = ArrayRecord({"w": Array(np.ones(3))}), ConfigRecord({})
+    grid: Any = Grids()
+    made = messages_for(FedAvg(fraction_train=0.1), 1, arrays, config, grid, [3, 1])
+    assert sorted(one.metadata.dst_node_id for one in made) == [1, 3]
+    assert "did not use" not in log.text
+    made = messages_for(Some(), 1, arrays, config, grid, [3, 1])
+    assert [one.metadata.dst_node_id for one in made] == [1]
+    assert "fedcell: Some did not use all nodes that the policy chose" in log.text

@@ -5,6 +5,7 @@ they ask the zygote by way of command.py.
 """
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])
 
 from harness import MARK
-from zygote import MOST_BYTES, become, freeze
+from zygote import MOST_BYTES, become, quick_end
 
 READY = "ready"
 
@@ -40,13 +41,12 @@ def write_commands(folder: Path, address: str) -> None:
 def import_all(*others: str) -> dict[str, Callable[[], Any]]:
     """Flower's commands by name. Nothing here may start a thread: it would be missing in every fork."""
     import fedcell.flower
-    import fedcell.learn.mlp
-    import fedcell.sim.loop
 
     commands = {command.name: command.load() for command in distribution("flwr").entry_points}
     for module in others:
         import_module(module)
-    fedcell.allocate([1.0], [1.0])  # Numba imports much of itself with the first compiled function
+    task, devices = fedcell.TaskSpec(sizes=[10, 10]), fedcell.DevicesSpec(count=2)
+    list(fedcell.simulate(fedcell.Spec(rounds=1, devices=devices, task=task), threads=1))  # digits, compiled functions
     return commands
 
 
@@ -84,7 +84,9 @@ def wear(mark: str) -> None:
 
 if __name__ == "__main__":
     commands = import_all(*sys.argv[2:])
-    freeze()
+    gc.collect()
+    gc.freeze()
     sys.argv = await_command(sys.argv[1])
     sys.path[0] = str(Path(sys.executable).parent)
-    sys.exit(commands[Path(sys.argv[0]).name]())
+    with quick_end():
+        sys.exit(commands[Path(sys.argv[0]).name]())

@@ -14,27 +14,25 @@ using std::min;
 #define __shared__ static
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-#define SHARED(name) float* name = the_block.shared
+#define SHARED(name) char* name = the_block.shared
 struct float4 { float x, y, z, w; };
 static float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
-struct uint2 { unsigned x, y; };
+struct float2 { float x, y; };
 struct uint4 { unsigned x, y, z, w; };
 static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return uint4{x, y, z, w}; }
 struct Index { unsigned x; };
 static Index blockIdx, threadIdx;
-static int __popc(unsigned v) { return __builtin_popcount(v); }
 static int __float_as_int(float f) { int i; memcpy(&i, &f, 4); return i; }
 static float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 
 struct Block {
-    float* shared;
+    char* shared;
     ucontext_t driver;
     std::vector<ucontext_t> threads;
     std::vector<bool> ended;
     std::function<void()> body;
     int arrived[48], turn[48], size;
     float given[1024];
-    bool vote[1024];
 };
 static Block the_block;
 
@@ -62,24 +60,77 @@ static float __shfl_xor_sync(unsigned, float value, int far) {
     meet(t / 32, 32);
     return found;
 }
-static int __shfl_sync(unsigned, int value, int from) {
+// What all lanes of a warp give, for the lane that asks: words of its tensor cores' factors, or where rows begin.
+struct Given {
+    const void* row;
+    unsigned words[6];
+};
+static Given* exchanged(const Given& own) {
+    static Given all[1024];
     const unsigned t = threadIdx.x;
-    the_block.given[t] = __int_as_float(value);
+    meet(t / 32, 32);  // nobody reads what was given before
+    all[t] = own;
     meet(t / 32, 32);
-    const int found = __float_as_int(the_block.given[t / 32 * 32 + from]);
-    meet(t / 32, 32);
-    return found;
+    return all + t / 32 * 32;
 }
-static unsigned __ballot_sync(unsigned, bool value) {
-    const unsigned t = threadIdx.x;
-    the_block.vote[t] = value;
-    meet(t / 32, 32);
+static unsigned __reduce_or_sync(unsigned, unsigned value) {
+    const Given* all = exchanged(Given{0, {value}});
     unsigned found = 0;
-    for (int i = 0; i < 32; i++) found |= (unsigned)the_block.vote[t / 32 * 32 + i] << i;
-    meet(t / 32, 32);
+    for (int i = 0; i < 32; i++) found |= all[i].words[0];
     return found;
 }
-static bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
+static int __shfl_sync(unsigned, int value, int from) { return exchanged(Given{0, {(unsigned)value}})[from].words[0]; }
+static float bf16(unsigned word, int i) { return __int_as_float(i ? word & 0xffff0000u : word << 16); }
+static float tf32(unsigned word) { return __int_as_float(word & 0xffffe000u); }
+static float factor_of(const Given* all, bool first, bool wide, int row, int k) {
+    // Element k of a row of the first factor, or of a column of the second.
+    const int half = wide ? 8 : 4, lane = row % 8 * 4 + (wide ? k % 8 / 2 : k % 4);
+    const unsigned word = all[lane].words[first ? row / 8 + k / half * 2 : 4 + k / half];
+    return wide ? bf16(word, k % 2) : tf32(word);
+}
+static void multiply_parts(float* d, const unsigned* a, const unsigned* b, bool wide) {
+    const Given* all = exchanged(Given{0, {a[0], a[1], a[2], a[3], b[0], b[1]}});
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) {
+        double sum = 0.0;
+        for (int k = 0; k < (wide ? 16 : 8); k++)
+            sum += (double)factor_of(all, true, wide, lane / 4 + i / 2 * 8, k) *
+                   factor_of(all, false, wide, lane % 4 * 2 + i % 2, k);
+        d[i] = (float)(d[i] + sum);
+    }
+}
+static void multiply_bf16(float* d, const unsigned* a, const unsigned* b) { multiply_parts(d, a, b, true); }
+static void multiply_tf32(float* d, const unsigned* a, const unsigned* b) { multiply_parts(d, a, b, false); }
+static void load_some(unsigned* found, const char* row, bool across) {
+    const Given* all = exchanged(Given{row, {}});
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) {
+        unsigned short two[2];
+        for (int e = 0; e < 2; e++) {
+            const int one = lane / 4, other = lane % 4 * 2 + e, line = across ? other : one, at = across ? one : other;
+            two[e] = ((const unsigned short*)all[8 * i + line].row)[at];
+        }
+        found[i] = two[0] | (unsigned)two[1] << 16;
+    }
+}
+static void load_matrices(unsigned* found, const char* row) { load_some(found, row, false); }
+static void load_transposed(unsigned* found, const char* row) { load_some(found, row, true); }
+static unsigned transposed(unsigned pair) {
+    const Given* all = exchanged(Given{0, {pair}});
+    const int lane = threadIdx.x % 32, at = lane / 4;
+    unsigned found = 0;
+    for (int e = 0; e < 2; e++) {
+        const unsigned word = all[(lane % 4 * 2 + e) * 4 + at / 2].words[0];
+        found |= (word >> 16 * (at % 2) & 0xffffu) << 16 * e;
+    }
+    return found;
+}
+static unsigned __byte_perm(unsigned a, unsigned b, unsigned) { return a >> 16 | (b & 0xffff0000u); }  // as 0x7632 says
+// Copies are done at once.
+static void make_barrier(unsigned long long*) {}
+static void expect(unsigned long long*, int) {}
+static void await(unsigned long long*, int) {}
+static void copy(char* to, const char* from, int bytes, unsigned long long*) { memcpy(to, from, bytes); }
 static void enter() {
     the_block.body();
     the_block.ended[threadIdx.x] = true;
@@ -89,7 +140,7 @@ static void launch(int blocks, int threads, int shared_bytes, std::function<void
     const size_t stack = 1 << 16;
     the_block.body = body;
     the_block.size = threads;
-    the_block.shared = (float*)aligned_alloc(64, (shared_bytes + 64) / 64 * 64);
+    the_block.shared = (char*)aligned_alloc(128, (shared_bytes + 128) / 128 * 128);
     std::vector<char> stacks(stack * threads);
     for (blockIdx.x = 0; blockIdx.x < (unsigned)blocks; blockIdx.x++) {
         memset(the_block.arrived, 0, sizeof the_block.arrived);

@@ -8,7 +8,16 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.learn.aggregator import AGGREGATORS, Spelling02, format_aggregator, parse_aggregator
+from fedcell.learn.aggregator import (
+    AGGREGATORS,
+    AggregatorState,
+    FedAvgM,
+    LateModels,
+    Spelling02,
+    format_aggregator,
+    parse_aggregator,
+)
+from fedcell.learn.engine import HostUpdates
 from fedcell.sim.spec import parse_spec
 
 MEANS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -149,3 +158,111 @@ def test_old_and_new_spellings_are_not_mixed_in_one_document() -> None:
     ):
         with pytest.raises(InputError, match=words.replace("?", r"\?")):
             parse_spec({"task": task}, "x")
+
+
+# --- late models, weights and what is kept ---------------------------------------------------------------------------
+
+LATE = LateModels(
+    np.array([4, 1]), np.array([[2.0, 0.0], [8.0, 4.0]], np.float32), np.array([3.0, 5.0]), np.array([0.2, 0.3])
+)
+SAMPLES = np.array([10, 20, 30, 40, 50])
+
+
+def updates_of(*models: tuple[float, float]) -> HostUpdates:
+    rows = np.array(models, np.float32)
+    nothing = np.full(len(models), np.nan)
+    return HostUpdates(list(np.zeros_like(rows)), rows, nothing, nothing, (2,))
+
+
+def test_late_models_take_a_part_of_the_band_until_they_arrive() -> None:
+    assert LateModels.empty().band_left == 1.0
+    assert LATE.band_left == 0.5
+    for round_s, devices in ((2.9, []), (3.0, [4]), (9.0, [4, 1])):
+        there = LATE.arrived(round_s)
+        assert there.devices.tolist() == devices
+        assert len(there.models) == len(there.after_s) == len(there.shares) == len(devices)
+    conditions = fc.World(fc.Cell(csi_error_db=3.0), fc.Devices(3)).conditions(seed=1)
+    left = LATE.with_remaining_band(conditions)
+    np.testing.assert_allclose(left.upload_s, 2.0 * conditions.upload_s)
+    np.testing.assert_allclose(left.believed_upload_s, 2.0 * conditions.believed_upload_s)
+    assert LateModels.empty().with_remaining_band(conditions) is conditions
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "mean", "each"),
+    [
+        # of (1, 1) and (3, 5), and late (2, 0) of device 4 and (8, 4) of device 1
+        ("mean:late=1", None, [3.5, 2.5], [1.0, 1.0, 1.0, 1.0]),
+        ("mean:late=0.5", None, [3.0, 8 / 3], [1.0, 1.0, 0.5, 0.5]),
+        ("balanced:late=1", [1.0, 3.0], [15 / 4, 3.0], [1.0, 3.0, 2.0, 2.0]),
+        ("samples:late=0.5", [10.0, 30.0], [(10 + 90 + 50 + 80) / 75, 200 / 75], [10.0, 30.0, 25.0, 10.0]),
+    ],
+)
+def test_late_models_count_as_much_as_usual_ones_times_their_weight(
+    text: str, weights: list[float] | None, mean: list[float], each: list[float]
+) -> None:
+    given = None if weights is None else np.array(weights)
+    aggregator, updates = parse_aggregator(text), updates_of((1.0, 1.0), (3.0, 5.0))
+    found, whose, parts = aggregator.mean(updates, np.array([0, 2]), given, LATE, SAMPLES)
+    assert found is not None
+    assert parts is not None
+    assert (found.tolist(), whose.tolist(), parts.tolist()) == (pytest.approx(mean), [0, 2, 4, 1], each)
+    own, whose, parts = aggregator.mean(updates, np.array([0, 2]), given, LateModels.empty(), SAMPLES)
+    assert own is not None
+    assert own.tolist() == pytest.approx(np.average([[1, 1], [3, 5]], axis=0, weights=given).tolist())
+    assert (whose.tolist(), parts is given) == ([0, 2], True)
+
+
+def test_late_models_alone_make_a_mean_and_nobody_makes_none() -> None:
+    nobody, nothing = np.empty(0, np.int64), updates_of()
+    found, whose, each = parse_aggregator("mean:late=0.5").mean(nothing, nobody, None, LATE, SAMPLES)
+    assert found is not None
+    assert each is not None
+    assert (found.tolist(), whose.tolist(), each.tolist()) == ([5.0, 2.0], [4, 1], [0.5, 0.5])
+    assert parse_aggregator("mean").mean(nothing, nobody, None, LateModels.empty(), SAMPLES)[0] is None
+
+
+def test_weights_are_samples_or_those_of_the_profiles_if_they_are_known() -> None:
+    assert parse_aggregator("mean").model_weights(SAMPLES, lambda: np.ones(5)) is None
+    samples = parse_aggregator("samples").model_weights(SAMPLES, lambda: None)
+    assert samples is not None
+    assert samples.tolist() == SAMPLES.tolist()
+    balanced = parse_aggregator("balanced")
+    weights = np.arange(5.0)
+    assert balanced.model_weights(SAMPLES, lambda: weights) is weights
+    assert balanced.model_weights(SAMPLES[:0], lambda: weights) is None
+
+
+def test_a_policys_momentum_applies_where_there_is_no_server_optimizer() -> None:
+    assert parse_aggregator("samples:late=0.5").with_momentum(0.5) == FedAvgM(0.5, 1.0, "samples", 0.5)
+    for text, beta in (("mean", 0.0), ("fedadam", 0.5), ("fedavgm", 0.5), ("ema", 0.5)):
+        assert parse_aggregator(text).with_momentum(beta) == parse_aggregator(text)
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    usual = {"weights": "mean", "late": 0.0}
+    assert vars(parse_aggregator("fedavgm")) == {"beta": 0.9, "rate": 1.0, **usual}
+    assert vars(parse_aggregator("fedadam")) == {"rate": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 0.001, **usual}
+    assert vars(parse_aggregator("ema")) == {"beta": 0.9, **usual}
+    for name in ("mean", "samples", "balanced"):
+        assert parse_aggregator(name).late == 0.0
+    vectors = {name: parse_aggregator(name).num_state_vectors for name in AGGREGATORS}
+    assert vectors == {"mean": 0, "samples": 0, "balanced": 0, "fedavgm": 1, "fedadam": 2, "ema": 1}
+    assert Spelling02() == Spelling02("plain", "mean", 0.0)
+
+
+def test_a_state_is_saved_as_arrays_and_read_back() -> None:
+    state = AggregatorState(np.ones((2, 3), np.float32), 4, LATE)
+    arrays = state.to_arrays()
+    assert set(arrays) == {"memory", "late_devices", "late_models", "late_after_s", "late_shares"}
+    again = AggregatorState.from_arrays(arrays, 4)
+    assert (again.rounds, again.vectors.tolist()) == (4, state.vectors.tolist())
+    for name in ("devices", "models", "after_s", "shares"):
+        assert getattr(again.late, name).tolist() == getattr(LATE, name).tolist()
+    assert AggregatorState().rounds == 0
+
+
+@pytest.mark.parametrize("text", ["fedadam:beta1=1", "fedadam:beta2=-0.1", "ema:beta=1", "fedadam:tau=0"])
+def test_settings_of_an_optimizer_have_their_bounds(text: str) -> None:
+    with pytest.raises(InputError, match=r"give a (number from 0 to less than 1|finite number above 0)"):
+        parse_aggregator(text)

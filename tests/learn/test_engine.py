@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedcell.errors import InputError
+from fedcell.learn import engine
 from fedcell.learn.data import Dataset
 from fedcell.learn.engine import (
     HostUpdates,
@@ -125,6 +126,10 @@ def test_jobs_and_models_come_back_in_the_kernels_types() -> None:
 def test_models_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"models has shape .* give \(models, 5\)"):
         checked_models(np.zeros(shape, np.float32), 5)
+
+
+def test_the_papers_training() -> None:
+    assert (engine.LEARNING_RATE, engine.BATCH_SIZE, engine.HIDDEN) == (0.01, 10, (64,))
 
 
 @pytest.mark.parametrize("parameters", [1, 7, 8, 50, 255, 257, 4000, 50890])

@@ -1,5 +1,7 @@
 """Arrays, Hugging Face data sets and Flower's partitioners as data; what needs those packages is skipped without."""
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.learn import hugging_face
 from fedcell.learn.data import load_dataset
 
 
@@ -155,3 +158,49 @@ def test_a_partitioner_of_flower_gives_the_devices() -> None:
     found = fc.dataset_from(by_writer, table(3)).owners
     assert found is not None
     assert np.bincount(found).tolist() == [2, 2, 2]
+
+
+def test_a_directory_is_read_as_what_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the package of half a gigabyte: which of its functions is called, and with what."""
+    asked: list[Any] = []
+
+    class DatasetDict(dict[str, Any]):
+        pass
+
+    def load_dataset(kind: str, **options: Any) -> Any:
+        asked.append((kind, {name: value for name, value in options.items() if name != "cache_dir"}))
+        return {"train": 1}
+
+    stand_in = types.ModuleType("datasets")
+    vars(stand_in).update(
+        DatasetDict=DatasetDict, load_dataset=load_dataset, load_from_disk=lambda path: saved[Path(path).name]
+    )
+    saved: dict[str, Any] = {"one": 5, "both": DatasetDict(train=5, test=6)}
+    monkeypatch.setitem(sys.modules, "datasets", stand_in)
+    for name, files in {
+        "one": ["state.json"],
+        "both": ["dataset_dict.json"],
+        "parquet": ["a/train-1.parquet", "train-0.parquet", "other.parquet"],
+        "pictures": ["train/cat/1.png", "test/cat/2.png"],
+        "nothing": ["test/1.png"],
+    }.items():
+        for file in files:
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).touch()
+    assert hugging_face._splits(tmp_path / "one", "") == {"train": 5}
+    assert hugging_face._splits(tmp_path / "both", "") == {"train": 5, "test": 6}
+    assert asked == []
+    assert hugging_face._splits(tmp_path / "parquet", "") == {"train": 1}
+    parquet = [str(tmp_path / "parquet" / name) for name in ("a/train-1.parquet", "train-0.parquet")]
+    assert asked.pop() == ("parquet", {"data_files": {"train": parquet}, "keep_in_memory": True})
+    hugging_face._splits(tmp_path / "pictures", "")
+    assert asked.pop() == ("imagefolder", {"data_dir": str(tmp_path / "pictures")})
+    with pytest.raises(fc.InputError, match="nothing has no data set; give one of save_to_disk"):
+        hugging_face._splits(tmp_path / "nothing", "")
+    with pytest.raises(fc.InputError, match="parquet has the splits train; give it train and test"):
+        hugging_face.read_disk(tmp_path / "parquet")
+    with pytest.raises(fc.InputError, match="does not exist; give a directory"):
+        hugging_face.read_disk(tmp_path / "nowhere")
+    del saved["one"]
+    with pytest.raises(fc.InputError, match=r"one cannot be read .*; write it with save_to_disk"):
+        hugging_face._splits(tmp_path / "one", "")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcell.errors import InputError
+from fedcell.learn import mlp
 from fedcell.learn.data import Dataset, load_dataset
 from fedcell.learn.engine import Job, cross_entropy
 from fedcell.learn.mlp import PIECE, MlpEngine
@@ -340,3 +341,11 @@ def test_a_second_process_compiles_nothing(mnist: Dataset) -> None:
     engine = MlpEngine(mnist)
     engine.evaluate(engine.train([some_job(engine, seed=0, samples=20)]))
     assert python(SECOND_PROCESS, cold=True) == "[0, 0]\n"
+
+
+@pytest.mark.parametrize(("wide", "lengths"), [(True, [1, 1, 2, 2, 4, 4]), (False, [1, 1, 2, 2, 2, 2])])
+def test_a_pair_of_samples_fits_in_the_processors_registers(
+    wide: bool, lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcell.learn.mlp.binding.get_host_cpu_features", lambda: {"avx512f": wide})
+    assert [len(mlp._lanes(units)) for units in (1, 16, 17, 32, 33, 64)] == lengths

@@ -17,15 +17,25 @@ from harness import run
 
 pytest.importorskip("torch")
 
-from fedcell.learn.mlp_cuda import JOB, MlpCudaEngine, Shape, packed, shape_of, training_arrays, unsupported_reason
+from fedcell.learn.mlp_cuda import (
+    JOB,
+    MlpCudaEngine,
+    Shape,
+    packed,
+    shape_of,
+    tile_order,
+    training_rows,
+    unsupported_reason,
+)
 
 ENTRIES = """
-extern "C" void train_all(int blocks, int bytes, const float* starts, float* models, unsigned* slots,
-                          const PIXEL* inputs, const unsigned* masks, const int* labels, const float* sums,
+extern "C" void train_all(int blocks, int bytes, const float* starts, float* models, const char* data,
+                          const unsigned short* places, const float* tiles, const double* unit_sums,
                           const long long* order, const Job* jobs, double factor, double inverse, double center,
                           int batch, int none, double* losses) {
-    launch(blocks, THREADS + HELPERS, bytes, [=] {
-        train(starts, models, slots, inputs, masks, labels, sums, order, jobs, factor, inverse, center, batch, none,
+    if (bytes != SLOTS * SLOT + (int)sizeof(Shared)) abort();
+    launch(blocks, THREADS + 2 * HELPERS, bytes, [=] {
+        train(starts, models, data, places, tiles, unit_sums, order, jobs, factor, inverse, center, batch, none,
               losses);
     });
 }
@@ -54,15 +64,16 @@ def emulated(data: Dataset, folder: Path, jobs: list[Job], batch: int) -> tuple[
     )
     kernels = ctypes.CDLL(str(folder / "kernel.so"))
     factor = 1 / ((255 if shape.pixels else 1) * data.scale)
-    count, arrays = len(jobs), training_arrays(data, factor)
+    count, arrays = len(jobs), training_rows(data, factor)
     rows = np.arange(count)[::-1]  # the results in another order than the jobs
     sent = packed(jobs, np.arange(count), rows, batch, 0.01, len(data.train_x), pin=False).numpy()
     described, order = sent[: count * JOB.itemsize], sent[count * JOB.itemsize :]
-    slots = np.full(count * shape.slot_bytes, 255, np.uint8)  # NaNs
     starts, losses = np.stack([job.start for job in jobs]), np.full((count, 2), np.nan)
     models = np.full_like(starts, np.nan)
+    tiles = np.take(np.pad(starts, ((0, 0), (0, 1))), tile_order(shape, arrays[1]), axis=1)
+    sums = starts[:, : 64 * shape.inputs].reshape(count, 64, -1).sum(axis=2, dtype=np.float64)
     setting = [ctypes.c_double(number) for number in (factor, 1 / factor, data.shift / data.scale)]
-    given = pointers(starts, models, slots, *arrays, order, described)
+    given = pointers(starts, models, *arrays, tiles, sums, order, described)
     kernels.train_all(count, shape.shared_bytes, *given, *setting, batch, len(data.train_x), *pointers(losses))
     return models[rows], losses[rows] / [[job.order.size] for job in jobs]
 
@@ -90,7 +101,8 @@ def test_the_kernels_train_like_the_cpus(kind: str, tmp_path: Path) -> None:
     models, losses = emulated(data, tmp_path, jobs, 9 if kind == "floats" else 10)
     expected = engine.update(jobs)
     for job, ours, theirs in zip(jobs, models, expected.models(), strict=True):
-        assert np.linalg.norm(ours - theirs) < 1e-5 * np.linalg.norm(theirs - job.start)
+        rounding = 3e-7 * np.linalg.norm(job.start)  # of the weights, beside which these few steps are small
+        assert np.linalg.norm(ours - theirs) < 3e-6 * np.linalg.norm(theirs - job.start) + rounding
     np.testing.assert_allclose(losses[:, 0], expected.losses, rtol=1e-5)
     np.testing.assert_allclose(np.sqrt(losses[:, 1]), expected.rms, rtol=1e-5)
 
@@ -160,7 +172,7 @@ def test_rounded_uploads_are_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -
     data = replace(data, train_x=data.train_x[:500], train_y=data.train_y[:500])
     cpu, engine = MlpEngine(data), object.__new__(MlpCudaEngine)
     engine._most, engine._shape = 1000, Shape(784, 10, True)
-    engine._y = np.zeros(501)  # type: ignore[assignment]
+    engine._y = np.zeros(500)  # type: ignore[assignment]
     monkeypatch.setattr(engine, "_update", lambda jobs: cpu.update([replace(job, bits=32) for job in jobs]))
     start = engine.initial(np.random.default_rng(0))
     jobs = [Job(start, np.arange(50)[np.newaxis], key=(bits,), bits=bits) for bits in (2, 32, 8)]

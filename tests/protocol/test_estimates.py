@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
-from fedcell.protocol import Knowledge
+from fedcell.protocol import Knowledge, estimates
 from fedcell.protocol.estimates import (
     EXPLORATION_HALF_LIFE,
     EXPLORE_EVERY,
@@ -281,3 +281,12 @@ def test_an_estimate_is_the_mean_of_ten_observations_and_then_moves_by_a_tenth()
     for n in range(3):
         known = observed(known, 0, 138.5)
         assert known.mean_s[0] == pytest.approx(138.5 - 100.0 * 0.9 ** (n + 1))
+
+
+def test_numbers_that_the_documentations_results_were_measured_with() -> None:
+    assert (estimates.WINDOW, estimates.EXPLORATION_HALF_LIFE, estimates.EXPLORE_EVERY) == (10, 16.0, 10)
+    assert (estimates.MAX_FAILED_PROBES, estimates.MIN_OBSERVATIONS, estimates.LEAST_GROWTH) == (30, 3, 1.5)
+    assert estimates.MIN_SECONDS == 1e-9
+    never = Estimates.empty(1)
+    found = [getattr(never, name)[0] for name in ("mean_s", "weight", "failed_probes", "least_s")]
+    assert found == [0.0, 0.0, 0, math.inf]

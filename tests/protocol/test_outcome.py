@@ -71,3 +71,35 @@ def test_the_cases_of_the_twin_are_all_there() -> None:
 def test_nobody() -> None:
     nobody = Outcome.empty(3.0)
     assert (nobody.round_s, nobody.delivered.size, nobody.learnt.finish_s.size) == (3.0, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_round_in_which_nothing_is_amiss_needs_no_judgement(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 6))
+    began_s = rng.random(n)
+    observed = Observed(Timing(began_s, began_s + rng.random(n)), np.full(n, INF))
+    assert observed.nothing_is_amiss
+    needed = [None, n, n + 3][seed % 3]
+    quick = judge(observed, np.ones(n), needed=needed, late_count=bool(seed % 2))
+    monkeypatch.setattr(Observed, "nothing_is_amiss", False)
+    slow = judge(observed, np.ones(n), needed=needed, late_count=bool(seed % 2))
+    for name in ("delivered", "late", "failed", "pending", "after_s"):
+        assert getattr(quick, name).tolist() == getattr(slow, name).tolist()
+    for name in ("learnt", "active"):
+        ours, theirs = getattr(quick, name), getattr(slow, name)
+        assert (ours.began_s.tolist(), ours.finish_s.tolist()) == (theirs.began_s.tolist(), theirs.finish_s.tolist())
+    assert quick.learnt.censored is not None
+    assert slow.learnt.censored is not None
+    assert quick.learnt.censored.tolist() == slow.learnt.censored.tolist()
+    assert (quick.round_s, quick.cut_s) == (slow.round_s, slow.cut_s)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"late_s": np.array([9.0])}, {"leaves_s": np.array([INF])}, {"arrived": np.array([True])}, {"ended_s": 3.0}],
+)
+def test_what_may_be_amiss(fields: dict[str, object]) -> None:
+    timing = Timing(np.array([1.0]), np.array([2.0]))
+    assert not Observed(**({"timing": timing, "late_s": np.array([INF])} | fields)).nothing_is_amiss  # type: ignore[arg-type]
+    assert not Observed(Timing(np.array([1.0]), np.array([INF])), np.array([INF])).nothing_is_amiss

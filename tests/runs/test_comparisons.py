@@ -248,3 +248,7 @@ def test_the_limit_is_the_budget_or_the_longest_run() -> None:
     assert comparisons.limit_of(runs, "time", 450.0) == 450.0
     assert comparisons.limit_of(runs, "time", math.inf) == 40.0
     assert math.isnan(comparisons.limit_of({"b": [Rounds.of([])]}, "time", math.inf))
+
+
+def test_how_much_is_drawn() -> None:
+    assert (comparisons.RESAMPLES, comparisons.FLIPS, comparisons.MAX_EXACT) == (10_000, 20_000, 30)

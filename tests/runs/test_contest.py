@@ -1,10 +1,12 @@
-"""Tournaments as a store remembers them."""
+"""What a tournament is of: scenarios and policies, and how a store remembers it."""
 
 import json
+import re
 import sqlite3
 import sys
 from contextlib import closing
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,24 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
-from fedcell.runs.contest import Scenario, Tournament, contenders, load_tournament, save_tournament
+from fedcell.runs.contest import (
+    Scenario,
+    Tournament,
+    changed_fields,
+    chosen_scenarios,
+    contenders,
+    load_scenarios,
+    load_tournament,
+    save_tournament,
+    scenarios_toml,
+)
 from fedcell.runs.store import Store
 from fedcell.runs.tournament import TournamentResult
+from fedcell.schedule.registry import POLICIES
 from fedcell.sim.loop import simulate
 from fedcell.sim.record import RoundRecord
 
+PAPER = Scenario("paper", "The paper's.", 0.8, fc.Spec(budget_s=300.0))
 TINY = fc.Spec(rounds=1, devices=fc.Devices(count=4), task=fc.TaskSpec(hidden=[4]))
 
 
@@ -112,15 +126,161 @@ def test_a_damaged_or_enormous_tournament(tmp_path: Path, monkeypatch: pytest.Mo
         assert store.tournaments() == []
 
 
+# --- scenarios -----------------------------------------------------------------------------------------------------
+
+
+def test_the_standard_scenarios_have_what_the_issue_lists_and_the_paper_for_all_else() -> None:
+    found = {one.name: one for one in load_scenarios()}
+    assert 12 <= len(found) <= 14
+    assert changed_fields(found["paper"].spec) == {"budget_s": 300.0}
+    assert {one.spec.task.partition for one in found.values()} == {"iid", "labels:5", "labels:2", "labels:1"}
+    assert {one.spec.devices.mobility for one in found.values()} == {"redrawn", "static", "waypoint"}
+    radii = [one.spec.cell.radius_m for one in found.values()]
+    assert (min(radii), max(radii)) == (300.0, 2000.0)
+    assert found["fading"].spec.cell.fading == "rayleigh"
+    assert found["failing"].spec.devices.failure > 0
+    assert found["unknown-times"].spec.knowledge == "observed"
+    assert (
+        found["unknown-times"].spec.devices.document()["seconds_per_sample"]
+        == found["slow-devices"].spec.devices.document()["seconds_per_sample"]
+    )
+    assert found["day-and-night"].spec.devices.availability.startswith("daynight")
+    for one in found.values():
+        assert re.fullmatch(r"[A-Z0-9][^\n]*\.", one.about), one
+        assert one.spec.budget_s <= 300.0
+
+
+def test_scenarios_written_are_those_read(tmp_path: Path) -> None:
+    standard = load_scenarios()
+    odd = Scenario("odd", 'with "quotes"', 0.5, fc.Spec(budget_s=9.0, rounds=4, task=fc.TaskSpec(hidden=[4, 5])))
+    (tmp_path / "s.toml").write_text(scenarios_toml([*standard, odd]))
+    assert load_scenarios(tmp_path / "s.toml") == [*standard, odd]
+
+
+def test_a_scenario_changes_single_fields_of_the_defaults(tmp_path: Path) -> None:
+    text = "[defaults]\nbudget_s=9\ntarget=0.5\n[defaults.cell]\nradius_m=10.0\nbandwidth_hz=1e6\n"
+    (tmp_path / "s.toml").write_text(
+        text + '[[scenario]]\nname="a"\ncell.radius_m=20.0\n[[scenario]]\nname="b"\ntarget=1\n'
+    )
+    a, b = load_scenarios(tmp_path / "s.toml")
+    assert (a.spec.cell.radius_m, a.spec.cell.bandwidth_hz, a.target, a.spec.budget_s) == (20.0, 1e6, 0.5, 9.0)
+    assert (b.spec.cell.radius_m, b.target) == (10.0, 1.0)
+
+
 @pytest.mark.parametrize(
-    ("added", "only", "words"),
+    ("text", "said"),
     [
-        (["greedy"], [], "has the policy 'greedy' twice; it enters by default"),
-        (["greedy"], ["greedy", "all"], "has the policy 'greedy' twice; give it once"),
-        (["random:k=3", "random:3"], [], "has the policy 'random:k=3' twice; give it once"),
-        ([], ["all"], "needs two policies; add another to 'all' with --policy"),
+        ("", "has no scenarios; write each as a table [[scenario]] with a name"),
+        ("[scenario]\nname='a'", "has no scenarios"),
+        ("scenario = [1]", "has no scenarios"),
+        ("[[scenaro]]\nname='a'", "unknown table 'scenaro'; write [defaults] and [[scenario]]"),
+        ("[[scenario]]\nabout='x'", "the name of a scenario is None; give a word"),
+        ("[[scenario]]\nname='<b>'", "the name of a scenario is '<b>'"),
+        ("[[scenario]]\nname='a'\n[[scenario]]\nname='a'", "has the scenario 'a' twice; give each its own name"),
+        ("[[scenario]]\nname='a'\nbudget=3", "scenario 'a': unknown field 'budget'; did you mean 'budget_s'?"),
+        (
+            "[[scenario]]\nname='a'\ncell.radius=3",
+            "scenario 'a': unknown field 'cell.radius'; did you mean 'radius_m'?",
+        ),
+        ("[[scenario]]\nname='a'\ntarget=80", "scenario 'a': target is 80; give an accuracy between 0 and 1"),
+        ("[[scenario]]\nname='a'\nabout=3", "scenario 'a': about is 3; give a sentence"),
+        ("[[scenario]]\nname='a'\npolicy='all'", "scenario 'a': policy is the tournament's to choose; leave it out"),
+        ("[[scenario]]\nname='a'\nrounds=5", "scenario 'a': budget_s is not given"),
+        ("[defaults]\nname='a'\n[[scenario]]", "[defaults] has fields that scenarios share"),
+        ("defaults = 3\n[[scenario]]\nname='a'", "[defaults] has fields that scenarios share"),
+        ("[[scenario]", "is not valid TOML"),
     ],
 )
-def test_policies_that_cannot_compete_are_one_sentence(added: list[str], only: list[str], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        contenders([Scenario("near", "A small cell.", 0.5, TINY)], added, only)
+def test_a_mistake_in_a_file_of_scenarios_is_one_sentence(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(InputError) as error:
+        load_scenarios(tmp_path / "s.toml")
+    assert str(error.value).startswith(str(tmp_path / "s.toml"))
+    assert said in str(error.value)
+
+
+def test_scenarios_are_chosen_by_name() -> None:
+    assert [one.name for one in chosen_scenarios(load_scenarios(), ["iid", "paper"])] == ["paper", "iid"]
+    with pytest.raises(InputError, match="there is no scenario 'papr'; did you mean 'paper'\\?"):
+        chosen_scenarios(load_scenarios(), ["papr"])
+
+
+# --- contenders ----------------------------------------------------------------------------------------------------
+
+
+def test_every_registered_policy_enters_with_its_defaults_or_those_of_the_race() -> None:
+    found = contenders([PAPER])
+    assert {policy.partition(":")[0] for policy in found} >= set(POLICIES)
+    wanted = {"greedy", "random:k=8", "round_robin:k=8", "proportional_fair:k=8", "deadline:seconds=8"}
+    assert wanted | {"deadline:seconds=25"} <= set(found)
+
+
+def test_in_a_small_cell_nobody_enters_with_more_devices_than_there_are() -> None:
+    few = Scenario("few", "", 0.8, fc.Spec(devices=fc.Devices(count=5)))
+    found = contenders([PAPER, few])
+    assert {"random:k=5", "round_robin:k=5"} <= set(found)
+    assert all(getattr(fc.parse_policy(policy), "k", 0) <= 5 for policy in found)
+
+
+def test_a_package_whose_policy_cannot_enter_is_named_and_costs_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    usual = contenders([PAPER])
+    lost = EntryPoint("lost", "no_such_module:Lost", POLICIES.group)
+    monkeypatch.setattr(POLICIES, "installed", lambda: {"lost": lost})
+    assert contenders([PAPER]) == usual
+    (said,) = caplog.messages
+    assert said.startswith("policy 'lost' does not enter the tournament: policy 'lost' of the package 'unknown' cannot")
+
+
+def test_own_policies_are_added_or_stand_alone() -> None:
+    assert contenders([PAPER], ["random:4"]) == [*contenders([PAPER]), "random:k=4"]
+    assert contenders([PAPER], ["random:4"], ["greedy:theta=0", "random"]) == ["greedy", "random:k=8", "random:k=4"]
+
+
+@pytest.mark.parametrize(
+    ("added", "only", "said"),
+    [
+        (["greedy:theta=0"], [], "the tournament has the policy 'greedy' twice; it enters by default"),
+        (["all"], ["all"], "the tournament has the policy 'all' twice; give it once"),
+        (["gredy"], [], "unknown policy 'gredy'; did you mean 'greedy'?"),
+        ([], ["all"], "a tournament needs two policies; add another to 'all' with --policy"),
+    ],
+)
+def test_contenders_that_cannot_be(added: list[str], only: list[str], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        contenders([PAPER], added, only)
+    assert str(error.value) == said
+
+
+def test_the_runs_of_a_tournament_come_seed_by_seed_and_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = [Scenario(name, "", 0.5, TINY.changed({"seed": 9})) for name in ("a", "b")]
+    wanted = Tournament(two, ["all", "random:2"], [3, 5])
+    assert wanted.entries() == [
+        (name, policy, seed) for seed in (3, 5) for name in ("a", "b") for policy in ("all", "random:2")
+    ]
+    runs = wanted.runs()
+    assert list(runs) == wanted.entries()
+    assert (runs["b", "random:2", 5].policy, runs["b", "random:2", 5].seed) == ("random:k=2", 5)
+    monkeypatch.setattr("fedcell.runs.contest.MAX_RUNS", 8)
+    assert len(Tournament(two, ["all", "random:2"], [3, 5]).runs()) == 8
+    with pytest.raises(InputError, match="the tournament has 12 runs; 8 at most, fewer --seeds will do"):
+        Tournament(two, ["all", "random:2"], [3, 5, 7])
+    with pytest.raises(InputError, match="the tournament has 0 runs"):
+        Tournament(two, ["all"], [])
+
+
+def test_a_target_may_be_1_and_is_above_0(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('[[scenario]]\nname="a"\nabout="  two\\n words "\ntarget=1\n')
+    (one,) = load_scenarios(path)
+    assert (one.target, one.about) == (1.0, "two words")
+    for target in ("0.0", "1.1", "true", '"x"'):
+        path.write_text(f'[[scenario]]\nname="a"\ntarget={target}\n')
+        with pytest.raises(InputError, match=r"give an accuracy between 0 and 1, such as 0.8"):
+            load_scenarios(path)
+    path.write_text(f'[[scenario]]\nname="{"a" * 41}"\n')
+    with pytest.raises(InputError, match="give a word of up to 40 letters"):
+        load_scenarios(path)
+    path.write_text(f'[[scenario]]\nname="{"a" * 40}"\n')
+    assert load_scenarios(path)[0].target == 0.8

@@ -15,6 +15,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 import fedcell as fc
+from fedcell.runs import runner
 from fedcell.runs import runner as module
 from fedcell.runs.processes import Processes
 from fedcell.runs.records import Row, encode
@@ -323,3 +324,9 @@ def test_a_changed_policy_is_run_again_and_both_runs_are_told_apart(
         assert runs[0].spec == spec
     assert plain.key() == before
     assert "code" not in plain.model_dump()
+
+
+def test_how_often_a_run_reports_is_saved_and_tried() -> None:
+    """docs/architecture.md tells of them."""
+    assert (runner.SLICE_S, runner.SAVE_EVERY_S, runner.TICK_S, runner.MAX_TRIES) == (0.15, 3.0, 0.2, 3)
+    assert (runner.MAX_CHUNK, runner.MAX_LOCKSTEP, runner.FULL_LOCKSTEP, runner.GPU_SLICE_S) == (256, 64, 16, 2.0)

@@ -244,3 +244,7 @@ def test_what_reaching_a_target_cost_is_said_in_words() -> None:
     assert stats.restricted_mean([1.0, math.inf], 3.0) == 2.0
     assert math.isnan(stats.restricted_mean([1.0, math.inf], math.inf))
     assert math.isnan(stats.restricted_mean([], 3.0))
+
+
+def test_how_many_seeds_say_something() -> None:
+    assert (stats.FEWEST_IN_A_BAND, stats.FEWEST_TO_JUDGE, stats.LEVEL) == (4, 5, 0.05)

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -12,27 +11,23 @@ import pytest
 
 import fedcell as fc
 from fedcell.errors import InputError
+from fedcell.runs import tournament_report
 from fedcell.runs.contest import (
     Scenario,
     Tournament,
-    changed_fields,
-    chosen_scenarios,
-    contenders,
     load_scenarios,
-    scenarios_toml,
 )
 from fedcell.runs.records import Rounds
 from fedcell.runs.stats import summarise
 from fedcell.runs.store import Store
 from fedcell.runs.sweep import Progress
-from fedcell.runs.tournament import MEASURES, TournamentResult, deciding_s, run_tournament
+from fedcell.runs.tournament import MEASURES, TournamentResult, Winner, deciding_s, run_tournament
 from fedcell.runs.tournament_report import (
     BEGIN,
     END,
     TournamentReport,
     put_between,
 )
-from fedcell.schedule.registry import POLICIES
 from fedcell.tables import Table
 from twins.small import write_small_npz
 
@@ -50,133 +45,6 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> list[Scenario]:
         Scenario("near", "A small cell.", 0.2, spec.changed({"cell.radius_m": 300.0})),
         Scenario("far", "", 0.2, spec.changed({"cell.radius_m": 1500.0})),
     ]
-
-
-# --- scenarios -----------------------------------------------------------------------------------------------------
-
-
-def test_the_standard_scenarios_have_what_the_issue_lists_and_the_paper_for_all_else() -> None:
-    found = {one.name: one for one in load_scenarios()}
-    assert 12 <= len(found) <= 14
-    assert changed_fields(found["paper"].spec) == {"budget_s": 300.0}
-    assert {one.spec.task.partition for one in found.values()} == {"iid", "labels:5", "labels:2", "labels:1"}
-    assert {one.spec.devices.mobility for one in found.values()} == {"redrawn", "static", "waypoint"}
-    radii = [one.spec.cell.radius_m for one in found.values()]
-    assert (min(radii), max(radii)) == (300.0, 2000.0)
-    assert found["fading"].spec.cell.fading == "rayleigh"
-    assert found["failing"].spec.devices.failure > 0
-    assert found["unknown-times"].spec.knowledge == "observed"
-    assert (
-        found["unknown-times"].spec.devices.document()["seconds_per_sample"]
-        == found["slow-devices"].spec.devices.document()["seconds_per_sample"]
-    )
-    assert found["day-and-night"].spec.devices.availability.startswith("daynight")
-    for one in found.values():
-        assert re.fullmatch(r"[A-Z0-9][^\n]*\.", one.about), one
-        assert one.spec.budget_s <= 300.0
-
-
-def test_scenarios_written_are_those_read(tmp_path: Path) -> None:
-    standard = load_scenarios()
-    odd = Scenario("odd", 'with "quotes"', 0.5, fc.Spec(budget_s=9.0, rounds=4, task=fc.TaskSpec(hidden=[4, 5])))
-    (tmp_path / "s.toml").write_text(scenarios_toml([*standard, odd]))
-    assert load_scenarios(tmp_path / "s.toml") == [*standard, odd]
-
-
-def test_a_scenario_changes_single_fields_of_the_defaults(tmp_path: Path) -> None:
-    text = "[defaults]\nbudget_s=9\ntarget=0.5\n[defaults.cell]\nradius_m=10.0\nbandwidth_hz=1e6\n"
-    (tmp_path / "s.toml").write_text(
-        text + '[[scenario]]\nname="a"\ncell.radius_m=20.0\n[[scenario]]\nname="b"\ntarget=1\n'
-    )
-    a, b = load_scenarios(tmp_path / "s.toml")
-    assert (a.spec.cell.radius_m, a.spec.cell.bandwidth_hz, a.target, a.spec.budget_s) == (20.0, 1e6, 0.5, 9.0)
-    assert (b.spec.cell.radius_m, b.target) == (10.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "has no scenarios; write each as a table [[scenario]] with a name"),
-        ("[scenario]\nname='a'", "has no scenarios"),
-        ("scenario = [1]", "has no scenarios"),
-        ("[[scenaro]]\nname='a'", "unknown table 'scenaro'; write [defaults] and [[scenario]]"),
-        ("[[scenario]]\nabout='x'", "the name of a scenario is None; give a word"),
-        ("[[scenario]]\nname='<b>'", "the name of a scenario is '<b>'"),
-        ("[[scenario]]\nname='a'\n[[scenario]]\nname='a'", "has the scenario 'a' twice; give each its own name"),
-        ("[[scenario]]\nname='a'\nbudget=3", "scenario 'a': unknown field 'budget'; did you mean 'budget_s'?"),
-        (
-            "[[scenario]]\nname='a'\ncell.radius=3",
-            "scenario 'a': unknown field 'cell.radius'; did you mean 'radius_m'?",
-        ),
-        ("[[scenario]]\nname='a'\ntarget=80", "scenario 'a': target is 80; give an accuracy between 0 and 1"),
-        ("[[scenario]]\nname='a'\nabout=3", "scenario 'a': about is 3; give a sentence"),
-        ("[[scenario]]\nname='a'\npolicy='all'", "scenario 'a': policy is the tournament's to choose; leave it out"),
-        ("[[scenario]]\nname='a'\nrounds=5", "scenario 'a': budget_s is not given"),
-        ("[defaults]\nname='a'\n[[scenario]]", "[defaults] has fields that scenarios share"),
-        ("defaults = 3\n[[scenario]]\nname='a'", "[defaults] has fields that scenarios share"),
-        ("[[scenario]", "is not valid TOML"),
-    ],
-)
-def test_a_mistake_in_a_file_of_scenarios_is_one_sentence(text: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text(text)
-    with pytest.raises(InputError) as error:
-        load_scenarios(tmp_path / "s.toml")
-    assert str(error.value).startswith(str(tmp_path / "s.toml"))
-    assert said in str(error.value)
-
-
-def test_scenarios_are_chosen_by_name() -> None:
-    assert [one.name for one in chosen_scenarios(load_scenarios(), ["iid", "paper"])] == ["paper", "iid"]
-    with pytest.raises(InputError, match="there is no scenario 'papr'; did you mean 'paper'\\?"):
-        chosen_scenarios(load_scenarios(), ["papr"])
-
-
-# --- contenders ----------------------------------------------------------------------------------------------------
-
-
-def test_every_registered_policy_enters_with_its_defaults_or_those_of_the_race() -> None:
-    found = contenders([PAPER])
-    assert {policy.partition(":")[0] for policy in found} >= set(POLICIES)
-    wanted = {"greedy", "random:k=8", "round_robin:k=8", "proportional_fair:k=8", "deadline:seconds=8"}
-    assert wanted | {"deadline:seconds=25"} <= set(found)
-
-
-def test_in_a_small_cell_nobody_enters_with_more_devices_than_there_are() -> None:
-    few = Scenario("few", "", 0.8, fc.Spec(devices=fc.Devices(count=5)))
-    found = contenders([PAPER, few])
-    assert {"random:k=5", "round_robin:k=5"} <= set(found)
-    assert all(getattr(fc.parse_policy(policy), "k", 0) <= 5 for policy in found)
-
-
-def test_a_package_whose_policy_cannot_enter_is_named_and_costs_nobody_else(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    usual = contenders([PAPER])
-    lost = EntryPoint("lost", "no_such_module:Lost", POLICIES.group)
-    monkeypatch.setattr(POLICIES, "installed", lambda: {"lost": lost})
-    assert contenders([PAPER]) == usual
-    (said,) = caplog.messages
-    assert said.startswith("policy 'lost' does not enter the tournament: policy 'lost' of the package 'unknown' cannot")
-
-
-def test_own_policies_are_added_or_stand_alone() -> None:
-    assert contenders([PAPER], ["random:4"]) == [*contenders([PAPER]), "random:k=4"]
-    assert contenders([PAPER], ["random:4"], ["greedy:theta=0", "random"]) == ["greedy", "random:k=8", "random:k=4"]
-
-
-@pytest.mark.parametrize(
-    ("added", "only", "said"),
-    [
-        (["greedy:theta=0"], [], "the tournament has the policy 'greedy' twice; it enters by default"),
-        (["all"], ["all"], "the tournament has the policy 'all' twice; give it once"),
-        (["gredy"], [], "unknown policy 'gredy'; did you mean 'greedy'?"),
-        ([], ["all"], "a tournament needs two policies; add another to 'all' with --policy"),
-    ],
-)
-def test_contenders_that_cannot_be(added: list[str], only: list[str], said: str) -> None:
-    with pytest.raises(InputError) as error:
-        contenders([PAPER], added, only)
-    assert str(error.value) == said
 
 
 def test_deciding_is_timed_and_a_policy_that_fails_has_no_time(scenarios: list[Scenario]) -> None:
@@ -339,6 +207,73 @@ def test_tables_say_what_the_statistics_do(made: TournamentResult) -> None:
     found = summarise([made.rounds["paper", "fast", seed] for seed in range(12)], 0.8, 300.0)
     assert one["fast"][:5] == ["fast", "1.00", found.to_target.text(), found.best.text(100, 1), found.last.text(100, 1)]
     assert one["never"][2] == "never (0/12)"
+
+
+def test_every_table_of_a_tournament_with_failed_and_empty_runs() -> None:
+    """Of two seeds of two policies, greedy fails once and has no round in the other scenario's second seed."""
+    two = [PAPER, Scenario("other", "Another.", 0.75, fc.Spec(budget_s=200.0, rounds=9))]
+    wanted = Tournament(two, ["greedy", "all"], [3, 5])
+    rounds = {(one, "all", seed): rounds_of(50.0, 0.9) for one in ("paper", "other") for seed in (3, 5)}
+    rounds |= {("paper", "greedy", 3): rounds_of(60.0, 0.85), ("other", "greedy", 3): rounds_of(400.0, 0.6)}
+    rounds |= {("other", "greedy", 5): Rounds.of([])}
+    failures = {("paper", "greedy", 5): "no memory"}
+    result = TournamentResult(wanted, rounds, failures, {("all", 20): 0.0015, ("greedy", 20): math.nan})
+    report = TournamentReport(result)
+    overall = report.overall()
+    assert overall.title == "Mean ranks of 2 policies, 2 scenarios, 2 seeds each"
+    assert list(overall.headings)[4:] == ["wins", "ties", "ms, M = 20", "failed"]
+    assert [list(row) for row in overall.rows] == [
+        ["all", "1.00", "1.00", "1.00", "0", "0", "1.50", "0"],
+        ["greedy", "2.00", "2.00", "2.00", "0", "0", "-", "1"],
+    ]
+    assert [list(row)[1:] for row in report.matrix("time").rows] == [["50 s", "50 s"], ["never (1/2)", "never (0/2)"]]
+    assert report.matrix("time").title == "Median time to the target (of 2 seeds that reached it, if not all)"
+    assert [list(row)[1:] for row in report.matrix("best").rows] == [["90.0", "90.0"], ["85.0 (1/2)", "60.0 (1/2)"]]
+    assert report.matrix("last").title == "Last accuracy, %"
+    assert report.matrix("last").headings == ["policy", "paper", "other"]
+    paper = report.scenario(PAPER)
+    assert list(paper.headings)[:5] == ["policy", "mean rank", "to 80 %", "best, %", "last, %"]
+    assert list(paper.headings)[5:] == ["devices a round", "seconds a round", "rounds", "seeds", "failed runs"]
+    assert [list(row)[-2:] for row in paper.rows] == [["2 of 2", "0"], ["1 of 2", "1"]]
+    assert [row[1] for row in report.scenario(two[1]).rows] == ["1.00", "2.00"]
+    assert [row["with_round"] for row in report.rows()] == [1, 2, 1, 2]
+    assert [row["failed"] for row in report.run_rows()] == ["", "", "no memory", "", "", "", "", ""]
+    assert [row["s_to_target_or_budget"] for row in report.run_rows()] == [60, 50, 300, 50, 200, 50, 200, 50]
+    verdicts = report.verdicts()
+    assert [said.partition(":")[0] for said in verdicts] == [
+        "In these scenarios, by time to the target",
+        "For other scenarios like these",
+        "In these scenarios, by last accuracy",
+    ]
+    (untold,) = report.untold("time")
+    assert untold.startswith("Everywhere: ")
+    page = report.page("fedcell tournament", dict.fromkeys(report.pictures(), b"png"))
+    assert "2 scenarios, 2 seeds each, 8 runs." in page
+    assert "target = 0.75; <code>budget_s = 200.0, rounds = 9</code>" in page
+    assert "Everywhere: " in page
+
+
+def test_a_single_scenario_is_not_one_of_many() -> None:
+    wanted = Tournament([PAPER], ["all", "greedy"], [0])
+    rounds = {("paper", policy, 0): rounds_of(50.0, 0.9) for policy in ("all", "greedy")}
+    report = TournamentReport(TournamentResult(wanted, rounds, {}))
+    assert report.overall().title == "Mean ranks of 2 policies, 1 scenario, 1 seed each"
+    assert list(report.overall().headings)[4:] == ["wins", "ties"]
+    assert len(report.verdicts()) == 2
+    assert set(report.pictures()) == {"ranks", "ranks-last", "heat-map"}
+    assert "seeds" not in report.scenario(PAPER).headings
+
+
+def test_winners_are_said_in_words() -> None:
+    assert Winner("a", []).text() == "a"
+    assert Winner("a", list("bcde")).text() == "tie of 5: a, b, c, d, e"
+    assert Winner("a", list("bcdef")).text() == "tie of 6: a, b, c, d and 2 more"
+    assert Winner("a", ["b"], "too few").text() == "too few"
+    assert (Winner("a", ["b"], "too few").leaders(), Winner("a", ["b"]).leaders()) == ([], ["a", "b"])
+    assert tournament_report._framed([Winner("a", [])]).startswith("framed: the winner")
+    assert tournament_report._framed([Winner("", [], "x"), Winner("", [], "y"), Winner("", [], "x")]) == "x / y"
+    assert tournament_report._short(list(range(7))) == "[0, ..., 6]"
+    assert tournament_report._short([1] * 6) == str([1] * 6)
 
 
 def test_data_for_machines(made: TournamentResult) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.quantisation import BITS
 from fedcell.schedule import auto
 from fedcell.schedule.plan import Report
 from twins.auto import NAMES, best_of_all, draw_view, learnt, value_of
@@ -168,10 +169,8 @@ def test_a_large_cell_is_searched_among_those_who_may_be_chosen(told: bool, monk
         view = draw_view(1500, seed, told=told, forced=1)
         plan, bits, epochs = decided(view, fc.Auto())
         monkeypatch.setattr(auto, "MANY", 10**9)
-        auto._decision.cache_clear()
-        whole, whole_bits, _ = decided(view, fc.Auto())
+        whole, whole_bits, _ = decided(draw_view(1500, seed, told=told, forced=1), fc.Auto())
         monkeypatch.undo()
-        auto._decision.cache_clear()
         found = value_of(view, plan.devices.tolist(), bits, epochs)
         assert found <= 1.05 * value_of(view, whole.devices.tolist(), whole_bits, epochs)
 
@@ -217,3 +216,51 @@ def test_the_makeup_of_updates_is_a_line_through_pairs_that_begins_with_a_guess(
     assert (opposed.common, opposed.own) == (auto.LEAST_COMMON * 2.0, 0.0)
     assert (auto._Sums().usual_bits, auto._Sums(bits=12.0, rounds=3.0).usual_bits) == (auto.FIRST_BITS, 4.0)
     assert (auto._Sums().square, auto._Sums(squares=6.0, devices=3.0).square) == (1.0, 2.0)
+
+
+def test_numbers_that_the_documentations_results_were_measured_with() -> None:
+    assert (auto.FADE, auto.SLOW_FADE, auto.MEMORY, auto.NOISE, auto.SMOOTHING) == (0.9, 0.98, 0.5, 0.03, 0.2)
+    assert (auto.PRIOR_PAIRS, auto.PRIOR_SPREAD, auto.PRIOR_COMMON, auto.PRIOR_OWN) == (3.0, 0.1, 0.05, 0.5)
+    assert (auto.LEAST_COMMON, auto.PRIOR_AGAIN, auto.PRIOR_HIDDEN) == (0.003, 10.0, 0.6)
+    assert auto.PRIOR_ROUNDING == (4.0, 1.3, 0.4, 0.01, 0.0)
+    assert (auto.FIRST_BITS, auto.MOST_COMPARED, auto.LEAST_SAMPLES) == (2, 32, 10)
+    assert (auto.MANY, auto.MANY_AXES, auto.EACH_SIDE) == (512, 64, 16)
+    assert (auto.MOST_EPOCHS, auto.UNKNOWN_EPOCHS, fc.Auto().momentum) == (5.0, 0.05, 0.5)
+    assert set(auto._Sums()) == {0.0}
+    assert fc.Auto.uses_profiles
+    assert fc.Auto.uses_updates
+    assert fc.Auto.uses_sums
+
+
+@pytest.mark.parametrize(
+    ("columns", "sums", "wanted"),
+    [
+        # Of eight devices the two nearest send for 0.1 + 0.3 s together; the median epoch takes 2 s.
+        ({}, {}, 0.4 / 2.0),
+        ({"epochs": 2.0}, {}, 0.4 / 1.0),
+        ({"weights": 1e6, "tensors": 4}, {}, 0.4 * (64 + 4 * 32 + 2e6) / 32e6 / 2.0),
+        ({"weights": 1e6, "tensors": 4}, {"bits": 24.0, "rounds": 3.0}, 0.4 * (64 + 4 * 32 + 8e6) / 32e6 / 2.0),
+        ({"samples": [100] * 8, "weights": 1e6}, {}, 10 / 100),  # a mini-batch at least
+        ({}, {"devices": 1.0, "work": np.log(0.5)}, 0.5**0.8 * 0.2**0.2),
+        ({"downlink": fc.Multicast(np.full(8, 0.5))}, {}, 0.9 / 2.0),
+    ],
+)
+def test_devices_train_as_long_as_a_reference_round_sends(
+    columns: dict[str, Any], sums: dict[str, float], wanted: float
+) -> None:
+    upload_s, compute_s = [9.0, 0.1, 9.0, 9.0, 9.0, 9.0, 0.3, 9.0], [2.0, 1.0, 2.0, 2.0, 5.0, 2.0, 2.0, 2.0]
+    view = fc.RoundView(upload_s, compute_s, **columns)
+    assert auto._epochs(fc.Auto(), view, auto._Sums(**sums)) == pytest.approx(wanted, rel=1e-9)
+    assert auto._epochs(fc.Auto(epochs=3), view, auto._Sums(**sums)) == 3.0
+
+
+def test_work_is_whole_epochs_beyond_one_and_at_most_five() -> None:
+    for upload_s, wanted in ((1.0, 2.0), (1.4, 3.0), (2.4, 5.0), (2.5, 5.0), (9.0, 5.0), (0.4, 0.8)):
+        view = fc.RoundView([upload_s] * 3, [0.5] * 3)
+        assert auto._epochs(fc.Auto(), view, auto._Sums()) == pytest.approx(wanted)
+    unknown = fc.RoundView([1.0] * 3, [0.0] * 3)
+    assert auto._epochs(fc.Auto(), unknown, auto._Sums()) == 0.05
+    assert auto._epochs(fc.Auto(), unknown, auto._Sums(devices=1.0, work=0.0)) == pytest.approx(1.0)
+    assert auto._bits_to_try(fc.Auto(bits=4), unknown) == (4,)
+    assert auto._bits_to_try(fc.Auto(), unknown) == (None,)
+    assert auto._bits_to_try(fc.Auto(), fc.RoundView([1.0], [1.0], weights=9.0)) == BITS

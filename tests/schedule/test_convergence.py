@@ -180,3 +180,13 @@ def test_a_fit_is_a_pair() -> None:
     assert repr(FIT).startswith(f"RoundsFit(beta={beta!r}, theta={theta!r}, beta_interval=(")
     model = copy.deepcopy(fc.TABLE_I["L=2"])
     assert pickle.loads(pickle.dumps(model)) == model == (103.783, -0.0367)
+
+
+def test_table_i_is_the_papers() -> None:
+    assert {name: tuple(model) for name, model in fc.TABLE_I.items()} == {
+        "L=1": (123.127, -0.0448),
+        "L=2": (103.783, -0.0367),
+        "L=5": (89.154, 0.00934),
+        "L=8": (63.919, 0.139),
+        "iid": (27.773, 0.941),
+    }

@@ -1,9 +1,13 @@
 """Diverse against all subsets, and what it promises beyond the contract of policies."""
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 
 import fedcell as fc
+from fedcell.schedule import diverse
 from twins.diverse import best_of_all, draw_view, values_of
 
 NAN = float("nan")
@@ -27,6 +31,14 @@ def test_against_all_subsets(seed: int) -> None:
     found = value_of(view, plan.devices, theta, memory)
     best = best_of_all(view, theta, memory, most)
     assert best * (1 - 1e-9) <= found <= 1.1 * best
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_more_devices_are_chosen_than_allowed_also_before_anybody_checks(most: int) -> None:
+    for seed in range(10):
+        view = draw_view(8, seed)
+        assert len(fc.Diverse(theta=1e-3, max_devices=most).choose(view, np.random.default_rng(0))) <= most
+        assert len(fc.Diverse(theta=1e-3).choose(view, np.random.default_rng(0))) > most
 
 
 def test_most_small_cells_are_solved_exactly() -> None:
@@ -120,3 +132,69 @@ def test_the_set_does_not_depend_on_the_scale_of_profiles() -> None:
     scaled = fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=1e-3 * view.profiles + 5.0)
     same = fc.Diverse().decide(fc.RoundView(view.upload_s, view.compute_s, ids=view.ids, profiles=view.profiles), rng)
     assert fc.Diverse().decide(scaled, rng).devices.tolist() == same.devices.tolist()
+
+
+@pytest.mark.parametrize("law", [fc.Density(), fc.Blocks(25)])
+@pytest.mark.parametrize("forced", [False, True])
+def test_sorting_out_slow_devices_changes_no_search(law: fc.Law, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same search as Python runs it, where it looks at all devices, has the same end."""
+    rng, M = np.random.default_rng(5), diverse.MANY + 200
+    compiled: Any = diverse._search
+    c, t, z = rng.uniform(0.05, 9.0, M), rng.uniform(5.0, 9.0, M), rng.normal(size=(M, 3))
+    must = np.zeros(M, np.bool_)
+    must[7] = forced
+    for start, price in ((np.flatnonzero(must), 0.0), (np.arange(12), 0.0), (np.arange(12), 0.01)):
+        sets: Any = (z, np.zeros(M), np.zeros(M), np.zeros(3), must, start, np.arange(3), 20, 0.05, price, False)
+        found, value = compiled(*law.needs(c, t), *sets)
+        monkeypatch.setattr(diverse, "MANY", 10**9)
+        expected, least = compiled.py_func(*law.needs(c, t), *sets)
+        monkeypatch.undo()
+        assert found.tolist() == expected.tolist()
+        assert value == least
+
+
+def test_the_least_values_are_the_first_of_a_stable_sort() -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 5, diverse.MANY, diverse.MANY + 1, 5000):
+        values = rng.integers(0, 50, size).astype(float)
+        for count in (1, 12, 300):
+            expected = np.argsort(values, kind="stable")[:count]
+            assert diverse.least_of(values, count).tolist() == expected.tolist()
+
+
+def test_settings_that_are_left_out_are_those_of_the_documentation() -> None:
+    policy = fc.Diverse()
+    assert (policy.theta, policy.memory, policy.uses_profiles, diverse.USUAL_THETA) == (0.05, 0.5, True, 0.1)
+
+
+def drawn_search(seed: int, M: int, price: float, linear: bool) -> tuple[fc.RoundView, dict[str, Any], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    view = draw_view(M, seed, forced=seed % 2)
+    z, past = np.ascontiguousarray(rng.normal(size=(M, 3))), 0.3 * rng.normal(size=3)
+    given = {"z": z, "past": past, "order": np.arange(M), "price": price}
+    return view, given | {"linear": rng.random(M) if linear else None}, rng.random(M)
+
+
+@pytest.mark.parametrize(("price", "linear"), [(0.0, False), (0.0, True), (0.2, True)])
+@pytest.mark.parametrize("most", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_search_finds_the_set_that_is_worth_most_of_all(seed: int, most: int, price: float, linear: bool) -> None:
+    """For a part of the upload and another amount of work, too; a second search begins where the first ended."""
+    M, theta = 6, 0.05
+    view, given, unknown = drawn_search(seed, M, price, linear)
+    search, before = diverse.SetSearch(view, most=most, **given), None
+    for part, work in ((1.0, 1.0), (0.25, 3.0)):
+        costs = given["linear"] if linear else np.zeros(M)
+        values = {}
+        for chosen in itertools.chain(*(itertools.combinations(range(M), n) for n in range(1, most + 1))):
+            some = np.array(chosen)
+            if not set(view.forced) <= set(chosen):
+                continue
+            factor = theta + np.square(given["z"][some].mean(axis=0) + given["past"]).sum()
+            factor += unknown[some].sum() / some.size**2 + costs[some].mean()
+            round_s = float(fc.allocate(part * view.upload_s[some], work * view.compute_s[some]).round_s)
+            values[chosen] = factor * round_s if price == 0.0 else factor + price * round_s
+        devices, value = search.best(theta, unknown, part, work)
+        assert value == pytest.approx(values[tuple(sorted(devices))], rel=1e-9)
+        before = tuple(sorted(devices)) if before is None else before
+        assert value <= (1.02 * min(values.values()) if part == 1.0 else values[before] * (1 + 1e-12))

@@ -1,5 +1,6 @@
 """One contract for every registered policy, and what each one promises beyond it."""
 
+import inspect
 import sys
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from pathlib import Path
@@ -524,3 +525,34 @@ def test_a_law_that_carries_few_cannot_carry_more_forced_ones() -> None:
     assert fc.All().decide(full_view(5, law=law), rng()).devices.size == 2
     with pytest.raises(fc.InputError, match=r"must_include forces 3 devices in, but there are .*; force in fewer"):
         fc.All().decide(full_view(5, law=law, must_include=np.arange(5) < 3), rng())
+
+
+BY_PLACE = {
+    "auto": ["epochs", "bits", "momentum", "who"],
+    "diverse": ["theta", "memory"],
+    "greedy": ["theta"],
+    "optimal": ["theta"],
+    "deadline": ["seconds"],
+    "all": [],
+    "fedcs": ["seconds"],
+    "channel_then_norm": ["k", "candidates"],
+    "div_fl": ["k", "subsample"],
+    "fed_cbs": ["k", "explore"],
+    "fed_cgd": ["seconds", "variance"],
+}
+USES = {
+    "auto": ("uses_profiles", "uses_updates", "uses_sums"),
+    "diverse": ("uses_profiles",),
+    "oort": ("uses_rms",),
+    "div_fl": ("uses_updates",),
+}
+
+
+@pytest.mark.parametrize("name", fc.POLICIES)
+def test_a_policys_first_settings_may_be_told_by_their_place_and_the_others_by_name(name: str) -> None:
+    given = inspect.signature(fc.POLICIES[name]).parameters.values()
+    places = [one.name for one in given if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+    assert places == BY_PLACE.get(name, ["k"])
+    policy = fc.POLICIES[name]
+    for flag in ("uses_profiles", "uses_rms", "uses_norms", "uses_updates", "uses_sums"):
+        assert getattr(policy, flag) == (flag in USES.get(name, ())), flag

@@ -1,7 +1,9 @@
 """A policy cannot change what it looks at, and Numba compiles nothing for arrays that are read-only."""
 
+import inspect
 import sys
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -122,3 +124,12 @@ def test_nothing_is_compiled_for_read_only_arrays() -> None:
     arrays = [(one, kind) for one in compiled for made in one.signatures for kind in made if isinstance(kind, Array)]
     assert len(arrays) > 100
     assert [str(one) for one, kind in arrays if not kind.mutable] == []
+
+
+def test_only_the_two_times_are_told_by_their_place() -> None:
+    kinds = {name: one.kind for name, one in inspect.signature(fc.RoundView).parameters.items()}
+    places = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
+    assert places == ["upload_s", "compute_s"]
+    view = fc.RoundView([1.0], [2.0])
+    assert (view.round_index, view.profile_noise, view.clock_s, view.left_s, view.left_j) == (0, 0.0, 0.0, inf, inf)
+    assert (view.epochs, view.tensors, view.bits, view.overhead_bits) == (1.0, 1, 32.0, 0.0)

@@ -12,7 +12,8 @@ from fedcell.sim.state import Score, State
 
 def spec_of(evaluate: str, **fields: Any) -> fc.Spec:
     task = {"hidden": [4], "sizes": [20] * 20, "evaluate": evaluate}
-    return fc.Spec(**{"policy": "auto", "budget_s": 12.0} | fields | {"task": task | fields.get("task", {})})
+    given: dict[str, Any] = {"policy": "auto", "budget_s": 12.0} | fields
+    return fc.Spec(**given, task=fc.TaskSpec(**task))  # type: ignore[arg-type]
 
 
 def rounds_of(evaluate: str, **fields: Any) -> list[fc.RoundRecord]:
@@ -27,7 +28,7 @@ def evaluated(records: list[fc.RoundRecord]) -> list[int]:
 def test_lines(line: str) -> None:
     assert EVALUATIONS.parse(line).line == line
     assert fc.TaskSpec(evaluate=line).evaluate == line
-    assert fc.TaskSpec(evaluate=EVALUATIONS.parse(line)).evaluate == line
+    assert fc.TaskSpec(evaluate=EVALUATIONS.parse(line)).evaluate == line  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,8 @@ def test_what_is_refused(line: str, words: str) -> None:
 
 def test_the_usual_is_the_papers_and_no_part_of_the_key() -> None:
     assert fc.Spec().task.evaluate == "rounds:1"
-    assert fc.Spec(task={"evaluate": "rounds"}).key() == fc.Spec().key()
-    assert fc.Spec(task={"evaluate": "auto"}).key() != fc.Spec().key()
+    assert fc.Spec(task=fc.TaskSpec(evaluate="rounds")).key() == fc.Spec().key()
+    assert fc.Spec(task=fc.TaskSpec(evaluate="auto")).key() != fc.Spec().key()
 
 
 @pytest.mark.parametrize("evaluate", ["rounds:7", "seconds:1.5", "auto"])

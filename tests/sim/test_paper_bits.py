@@ -36,7 +36,17 @@ RUNS = {
     ),
 }
 """Four rounds of Fig. 3's cell with seed 0: the SHA-256 of their rows, the run's key, the clock and the accuracies."""
-LATER_COLUMNS = ("joules", "plan_joules", "plan_starts_s", "plan_epochs", "plan_bits", "epochs", "bits", "sent_bytes", "evaluated")
+LATER_COLUMNS = (
+    "joules",
+    "plan_joules",
+    "plan_starts_s",
+    "plan_epochs",
+    "plan_bits",
+    "epochs",
+    "bits",
+    "sent_bytes",
+    "evaluated",
+)
 
 
 def digest(records: list[fc.RoundRecord]) -> str:

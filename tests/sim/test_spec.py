@@ -24,6 +24,36 @@ def test_the_defaults_are_the_papers() -> None:
     assert (spec.devices.count, spec.budget_s, spec.task.partition) == (20, 450.0, "labels:2")
 
 
+def test_every_default_is_the_documented_one() -> None:
+    assert {name: value for name, value in fc.Spec().model_dump().items() if not isinstance(value, dict)} == {
+        "policy": "greedy", "seed": 0, "budget_s": 450.0, "budget_j": None, "rounds": None, "target_accuracy": None,
+        "knowledge": "perfect", "slack": None, "explore": True, "profiles": "gradients", "epsilon": None, "version": 2,
+    }  # fmt: skip
+    dump = fc.Spec().model_dump()
+    assert {name: dump["cell"][name] for name in CELL} == CELL
+    assert {name: dump["devices"][name] for name in DEVICES} == DEVICES
+    assert {name: dump["task"][name] for name in TASK} == TASK
+
+
+CELL = {
+    "radius_m": 1400.0, "bandwidth_hz": 3e6, "path_loss_1km_db": 128.1, "path_loss_exponent": 3.76,
+    "min_distance_m": 1.0, "shadowing_db": 0.0, "shadowing_distance_m": 50.0, "fading": "none", "rician_k": 4.0,
+    "model_bits": None, "csi_error_db": 0.0, "law": "density", "downlink": "free", "downlink_hz": None,
+    "channel": "paper", "rate": "shannon",
+}  # fmt: skip
+DEVICES = {
+    "count": 20, "seconds_per_sample": 0.002, "samples_per_second": 4000.0, "power_dbm": None, "kappa": 1e-28,
+    "cpu_hz": 1e9, "cycles_per_sample": None, "compute_w": None, "battery_j": None, "mobility": "redrawn",
+    "failure": 0.0, "availability": "always",
+}  # fmt: skip
+TASK = {
+    "data": "mnist", "layout": "CHW", "scaling": "standard", "partition": "labels:2", "sizes": "equal",
+    "engine": "mlp", "model": "mlp", "device": "cpu", "precision": "float32", "hidden": [64], "learning_rate": 0.01,
+    "schedule": "constant", "momentum": 0.0, "weight_decay": 0.0, "batch_size": 10, "epochs": 1, "aggregator": "mean",
+    "compression": "none",
+}  # fmt: skip
+
+
 def test_a_spec_has_the_defaults_of_cell_and_devices() -> None:
     world, devices = Spec().world([3000] * 20, 50_890), fc.Devices()
     for field in fields(fc.Cell):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcell as fc
-from fedcell.world import AVAILABILITIES
+from fedcell.world import AVAILABILITIES, availability
 from fedcell.world.availability import AvailabilityIntervals, read_intervals
 
 HEADER = "device,from_s,until_s\n"
@@ -227,3 +227,10 @@ def test_mistakes_in_the_setting_are_one_sentence(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("fedcell.world.availability.MAX_BYTES", 10)
     with pytest.raises(fc.InputError, match="is larger than 0 MiB"):
         fc.Trace(path).at(1, 0, 0.0)
+
+
+def test_numbers_that_users_meet() -> None:
+    assert (availability.PAUSE_S, availability.MAX_SPEED, availability.LATEST_S) == (60.0, 1e6, 1e12)
+    assert (availability.MAX_BYTES, availability.MAX_INTERVALS) == (512 * 2**20, 5_000_000)
+    assert vars(fc.DayNight()) == {"there": 0.5, "day_s": 86_400.0, "spread": 1.0, "noise": 0.5}
+    assert fc.Trace("there.csv").repeat

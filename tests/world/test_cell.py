@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from fedcell.errors import InputError
-from fedcell.world import Cell
-from fedcell.world.cell import uniform_in_disc
+from fedcell.world import Cell, Devices, Mcs64, Shannon, UMa, World
+from fedcell.world.cell import PaperChannel, uniform_in_disc
 
 
 def test_cell_defaults_are_the_papers() -> None:
@@ -62,3 +62,56 @@ def test_points_are_uniform_in_the_disc() -> None:
     assert stats.kstest(angle, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-3
     # Uniform in the plane means that the squared radius tells nothing of the angle.
     assert abs(np.corrcoef(radius**2, np.cos(angle))[0, 1]) < 0.03
+
+
+def test_every_default_is_the_documented_one() -> None:
+    cell = Cell()
+    assert (cell.min_distance_m, cell.shadowing_distance_m, cell.rician_k, cell.csi_error_db) == (1.0, 50.0, 4.0, 0.0)
+    assert (cell.law, cell.downlink, cell.downlink_hz) == ("density", "free", None)
+    assert cell.downlink_w_per_hz == pytest.approx(10**3.6 * 1e-3 / 1e6)
+    assert (type(cell.channel), type(cell.rate)) == (PaperChannel, Shannon)
+    assert PaperChannel.by_place
+
+
+def test_the_size_of_an_upload_is_the_papers_until_a_task_or_a_user_says_another() -> None:
+    assert Cell().given_model_bits is None
+    assert Cell(model_bits=None).model_bits == 1_628_480  # type: ignore[arg-type]
+    assert Cell(model_bits=1_628_480).given_model_bits == 1_628_480
+    assert Cell(min_distance_m=1400.0).min_distance_m == 1400.0  # all devices at the edge
+
+
+def test_channels_rates_and_laws_are_lines_or_values() -> None:
+    assert Cell(channel="uma:carrier_hz=2e9").channel == UMa(carrier_hz=2e9)  # type: ignore[arg-type]
+    assert Cell(rate="mcs64").rate == Mcs64()  # type: ignore[arg-type]
+    document = Cell(channel=UMa(carrier_hz=2e9), rate=Mcs64()).document()
+    assert (document["channel"], document["rate"], document["model_bits"]) == (
+        "uma:carrier_hz=2000000000",
+        "mcs64",
+        None,
+    )
+    with pytest.raises(InputError, match="unknown channel 'umaa'; did you mean 'uma'"):
+        Cell(channel="umaa")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"channel is 5; give a channel, such as fedcell\.UMa\(\)"):
+        Cell(channel=5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"rate is 5; give a law from SNR to rate, such as fedcell\.Mcs64\(\)"):
+        Cell(rate=5)  # type: ignore[arg-type]
+
+
+def test_a_channel_of_the_standard_ignores_nothing_that_was_given() -> None:
+    for name, value in (("shadowing_db", 4.0), ("path_loss_exponent", 3.0)):
+        with pytest.raises(InputError, match=f"{name} is {value:g}, but the channel UMa has its own; leave it at"):
+            Cell(channel=UMa(), **{name: value})  # type: ignore[arg-type]
+    assert Cell(channel=UMa(), radius_m=UMa().farthest_m).radius_m == 5000.0
+    with pytest.raises(InputError, match="radius_m is 5001, but the tables of UMa end at 5000 m"):
+        Cell(channel=UMa(), radius_m=5001.0)
+
+
+def test_who_is_there_and_what_a_server_foresees() -> None:
+    conditions = World(Cell(), Devices(4)).conditions(seed=1)
+    assert conditions.there.tolist() == [0, 1, 2, 3]
+    some = conditions.among(np.array([True, False, True, True]))
+    assert some.there.tolist() == [0, 2, 3]
+    assert some.among(np.array([False, True, True, True])).there.tolist() == [2, 3]
+    assert conditions.foreseen_compute_s("perfect") is conditions.compute_s
+    assert conditions.foreseen_compute_s("expected") is conditions.expected_compute_s
+    assert np.isnan(conditions.foreseen_compute_s("observed")).tolist() == [True] * 4

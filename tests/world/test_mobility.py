@@ -1,4 +1,5 @@
 import re
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -111,6 +112,14 @@ def test_waypoint_starts_at_the_static_places_and_gathers_in_the_middle() -> Non
 def test_a_clock_too_far_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mobility, "_MAX_DEVICE_LEGS", 320)
     RandomWaypoint().positions(CELL, 20, 1, 0, 1e3)
+    legs = 8
+    while mobility._walk(RandomWaypoint(), CELL.radius_m, 20, 1, legs).known_until_s <= 1e4:
+        legs *= 2
+    for most, enough in ((20 * legs, True), (20 * legs - 1, False)):
+        monkeypatch.setattr(mobility, "_MAX_DEVICE_LEGS", most)
+        with nullcontext() if enough else pytest.raises(InputError, match="walk more legs than fit"):
+            RandomWaypoint().positions(CELL, 20, 1, 0, 1e4)
+    monkeypatch.setattr(mobility, "_MAX_DEVICE_LEGS", 320)
     with pytest.raises(InputError, match=re.escape("clock_s is 1e+06, by which 20 devices walk more legs than fit")):
         RandomWaypoint().positions(CELL, 20, 1, 0, 1e6)
 

@@ -1,6 +1,7 @@
 import math
 import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,20 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert channel.snr_db(1, 0.0).tolist() == [10.0]
     write_trace(path, [0.0], [[12.25]])
     assert channel.snr_db(1, 0.0).tolist() == [12.25]
+
+
+def test_a_file_is_no_law_of_places_and_its_numbers_have_limits(tmp_path: Path) -> None:
+    assert not SnrTrace.by_place
+    path = tmp_path / "links.csv"
+    for row, good in (
+        ("1e12,0,3", True), ("1.1e12,0,3", False), ("0,999999,3", True), ("0,1000000,3", False),
+        ("0,0,1000", True), ("0,0,1001", False), ("0,0,-1000", True), ("0,0,-1001", False),
+    ):  # fmt: skip
+        path.write_text(HEADER + row + "\n")
+        with nullcontext() if good else pytest.raises(InputError, match=r"links.csv line 2"):
+            rows(str(path))
+
+
+def rows(path: str) -> Any:
+    stat = os.stat(path)
+    return snr_trace._read.__wrapped__(path, path, stat.st_mtime_ns, stat.st_size)

@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 
 from fedcell.errors import InputError
 from fedcell.types import Floats
-from fedcell.world import CHANNELS, Cell, Devices, Redrawn, RMa, Static, UMa, UMi, World, loss_db, mean_upload_s
+from fedcell.world import (
+    CHANNELS,
+    Cell,
+    Devices,
+    Redrawn,
+    RMa,
+    Static,
+    UMa,
+    UMi,
+    World,
+    loss_db,
+    mean_upload_s,
+    tr38901,
+)
 from fedcell.world.tr38901 import Outdoor38901, normal_quantile
 
 SCENARIOS = (UMa, UMi, RMa)
@@ -297,3 +310,19 @@ def test_bad_settings_get_one_sentence(line: str, sentence: str) -> None:
 def test_a_cell_refuses_what_its_channel_would_ignore(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
         Cell(**({"channel": UMa()} | fields))
+
+
+def test_the_tables_of_the_standard() -> None:
+    """TR 38.901 V17: slopes of Table 7.4.1-1, correlation distances of 7.6.3.1-2, heights of 7.2-1 to 7.2-3."""
+    urban, street, rural = UMa(), UMi(), RMa()
+    assert [one.bs_height_m for one in (urban, street, rural)] == [25.0, 10.0, 35.0]
+    assert [one.sigma_db for one in (urban, street, rural)] == [(4.0, 6.0), (4.0, 7.82), (4.0, 8.0)]
+    assert [one.shadow_m for one in (urban, street, rural)] == [(37.0, 50.0), (10.0, 13.0), (37.0, 120.0)]
+    assert [one.sight_m for one in (urban, street, rural)] == [50.0, 50.0, 60.0]
+    assert (urban.los_line, street.los_line, rural.far_sigma_db) == ((28.0, 22.0), (32.4, 21.0), 6.0)
+    assert (rural.building_height_m, rural.street_width_m) == (5.0, 20.0)
+    assert [one.ue_heights_m for one in (urban, street, rural)] == [(1.5, 13.0), (1.5, 22.5), (1.0, 10.0)]
+    assert [one.most_carrier_hz for one in (urban, street, rural)] == [100e9, 100e9, 30e9]
+    for one in (urban, street, rural):
+        assert (one.carrier_hz, one.ue_height_m, one.shadowing) == (3.5e9, 1.5, True)
+    assert (tr38901.NEAREST_M, tr38901.FARTHEST_M, tr38901.LIGHT_M_PER_S) == (10.0, 5000.0, 3e8)

@@ -150,7 +150,9 @@ def _end_misused(error: Any) -> None:
         error.show()
         sys.exit(2)
     message = " ".join(error.format_message().split()).rstrip(".")
-    message = re.sub(r"[.;]? Did you mean", "; did you mean", message)  # with or without a stop, by Typer's version
+    # Typer's versions differ in how they say it.
+    message = re.sub(r"[.;]? Did you mean", "; did you mean", message)
+    message = re.sub(r" \(Possible options: ([^,)]+)\)", r"; did you mean \1?", message)
     context = getattr(error, "ctx", None)
     see = f"; see {context.command_path if context is not None else 'fedcell'} --help"
     _say(f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else see}")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from fedcell import settings
 from fedcell.errors import InputError
 from fedcell.learn.published import PUBLISHED
-from fedcell.runs.race import race_policies, race_spec
+from fedcell.runs.race import default_race, race_policies, race_spec
 from fedcell.schedule.laws import format_law, parse_law
 from fedcell.schedule.policy import Policy
 from fedcell.schedule.registry import format_policy, parse_policy
@@ -96,6 +96,8 @@ def known_race(document: dict[str, Any], policies: list[str] | None, seeds: int)
     _check_task(document.get("task"))
     _check_cell(document.get("cell"))
     _check_devices(document.get("devices"))
+    if isinstance(task := document.get("task", {}), dict):  # as in the race of which nothing is said
+        document = document | {"task": {"evaluate": default_race().task.evaluate} | task}
     base = parse_spec(document, "spec")
     _check_size(base)
     if not policies:

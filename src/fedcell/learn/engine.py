@@ -134,7 +134,8 @@ class HostUpdates:
     def mean(self, weights: NDArray[np.float64] | None = None) -> Vector:
         """Return the mean model (P,)."""
         if weights is None:  # as np.mean, less what that asks first
-            return np.add.reduce(self.trained, axis=0) / np.float32(len(self.trained))
+            mean: Vector = np.add.reduce(self.trained, axis=0) / np.float32(len(self.trained))
+            return mean
         return np.average(self.trained, axis=0, weights=weights).astype(np.float32, copy=False)
 
     def norms(self) -> NDArray[np.float64]:

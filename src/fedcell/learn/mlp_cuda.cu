@@ -1,40 +1,51 @@
-// The paper's MLP on a GPU: one client a thread block, its first layer's weights in shared memory for the whole job.
+// The paper's MLP on a GPU: one client a thread block, its first layer's weights in registers and shared memory throughout.
 //
-// Defined before this text: PIXEL (the type of an input), HALVES (whether that is the upper half of a float, as it is for
-// pixels; bytes have no more), INPUTS (at most 1023), CLASSES (at most 16). The data set ends with a sample of zeros that has
-// no label, `none`, for batches that are short.
+// Defined before this text: PARTS (how many bfloat16 add up to an input: 1 for pixels, 3 for floats), INPUTS, CLASSES (at most
+// 16). The data set ends with a sample of zeros that has no label, `none`, for batches that are short.
 //
-// A pass over the weights takes the step of one batch and then the products with the next batch: each weight is read and
-// written once a step. The inputs are sparse, so a pass goes over a list of the inputs that are nonzero in one of its two
-// batches: first those that only the batch before needs, last those that only the batch to come needs. Eight warps train.
-// Four more, with few registers, are two steps ahead: they write the lists, and transpose the batches into tables that
-// have the values of an input in all 10 samples side by side. Lists and tables go round in four slots in device memory, which
-// the L2 cache holds.
+// Twelve warps have the first layer: warps m, m + 4, m + 8 have 16 of the 64 units, and every third tile of 8 inputs. A warp's
+// weights are the results of tensor cores, units x inputs. A pass over them takes the step of one batch, W += G X, and then
+// the products with another, Y = X W: what a lane holds of W as a result is what it has to hold of W as a factor. Factors are
+// exact: a step is three bfloat16, a weight two TF32 (but for 2^-22 of it), inputs are bfloat16 already. Tensor cores cut
+// their sums off instead of rounding, so no sum there is long, and steps are added to the weights outside.
 //
-// Tables hold inputs as they are in the data set; `factor` times that is what the network sees. As in mlp_kernel.py, the
-// constant part of standardised inputs, x - c, is kept out of the weights: the true weights are W_p + v with v = -c G, G
-// the sum of all steps of the first layer's biases, and with R = sum_p W_p, S = sum_p x_p
+// Two times four more warps, each for 16 units, do all else, one and two batches behind: in turn k the twelve take the step of
+// batch k - 2 and make the products with batch k; the first four go from the products of batch k - 1 to its step, the others
+// change the second layer and the constants by batch k - 2. The products of batch k - 1 do not know of the step of batch
+// k - 2, so it is added: X_{k-1} (X_{k-2}^T G_{k-2}), by way of the 10 x 10 products of the samples of neighbouring batches.
+// A turn is as long as the longest of the three, and has one barrier for all.
+//
+// Inputs are in the order of how often they are not zero, `places` says where they are in a model. The last are seldom needed:
+// a run of tiles whose inputs are zero in a batch is left out.
+//
+// `factor` times an input is what the network sees. As in mlp_kernel.py, the constant part of standardised inputs, x - c, is
+// kept out of the weights: the true weights are W_p + v with v = -c G, G the sum of all steps of the first layer's biases,
+// and with R = sum_p W_p, S = sum_p x_p
 //
 //     z = sum_p x_p W_p + (S - c P) v + (b + G - c R),        R += S g with every step.
 
 #define UNITS 64
 #define SAMPLES 10
-#define THREADS 256                                  // that train
-#define WARPS 8
-#define HELPERS 128                                  // threads that prepare batches
-#define SLOTS 4
-#define SLICES 32
-#define ROWS (INPUTS + 1)                            // of a table; the last is for the end of a list, and zero
-#define LIST ((INPUTS + 3 * SLICES - 1) / SLICES * SLICES)  // a pass looks two rounds ahead
-#define VALUES (HALVES ? 5 : 10)                     // words of a row: the last one or two lie behind all others
-#define TABLE ((ROWS * VALUES + 3) / 4 * 4)          // words of a table, with
-#define SLOT (TABLE + LIST / 2)                      // the list of its pass
-#define WORDS ((INPUTS + 31) / 32)                   // of a sample's mask
-#define TILE 65
+#define WAYS 3                                       // a group's tiles are shared by so many warps
+#define THREADS (WAYS * GROUPS * 32)                 // that make passes
+#define HELPERS 128                                  // that go from products to steps, and as many that do all else
+#define GROUPS 4                                     // of 16 units
+#define SLOTS 4                                      // batches in shared memory
+#define TILES ((INPUTS + 8 * WAYS - 1) / (8 * WAYS))  // of 8 inputs, of a warp,
+#define STRIDE (16 * WAYS)                           // bytes apart
+#define PLANE ((STRIDE * TILES + 31) / 32 * 32)      // bytes of a sample's inputs, of each part;
+#define SAMPLE (PARTS * PLANE + 16)                  // then label, sum, runs that it needs. An odd number of 16 bytes,
+#define SLOT (SAMPLES * SAMPLE)                      // so that the same inputs of 8 samples are in different banks
+#define RUN 2                                        // tiles in shared memory that are worked on together,
+#define LONG_RUN 5                                   // and in registers
+#define MOST (PARTS == 1 ? 15 : 25)                  // wider samples leave less shared memory
+#define KEPT (TILES < MOST ? TILES : MOST - (MOST - TILES % RUN) % RUN)  // tiles of a warp in registers; others are shared
+#define HALF ((CLASSES + 1) / 2)
+#define LINE 16                                      // words between rows of small matrices
 #define ALL 0xffffffffu
 
 #ifndef SHARED
-#define SHARED(name) extern __shared__ __align__(16) float name[]
+#define SHARED(name) extern __shared__ __align__(128) char name[]
 #endif
 
 // A job: its samples begin at `begin` of all jobs' (one epoch after the other, `samples` each), it has `length` steps,
@@ -46,517 +57,603 @@ struct Job {
     int unused;
 };
 
-// What the warps that train have to know of batches, in shared memory.
-struct Plan {
+// 16 units.
+struct Group {
+    double G[16], constant[16];        // b + G - c R
+    float upper[16][LINE];             // weights of the second layer, a class a row
+    float v[16], bias[16];
+    float hidden[2][SAMPLES][LINE];    // by batch
+    float steps2[SAMPLES][LINE];       // HALF classes, then from column 8 the others
+    float steps1[SAMPLES][LINE];       // times factor
+};
+
+// Matrices of 16 x 8 lie as the lanes of a warp hold them.
+struct Shared {
+    Group groups[GROUPS];
+    unsigned steps[2][GROUPS][2][32][4];      // of the first layer, by batch: two factors
+    float products[2][WAYS * GROUPS][2][32][4];  // of a batch and weights, by batch and warp
+    float alike[GROUPS][2][32][4];            // of the samples of a batch and of the batch before, a part of the inputs a warp
+    float logits[GROUPS][SAMPLES][LINE];      // as steps2
+    float rest[TILES - KEPT + (TILES == KEPT)][WAYS * GROUPS][32][4];  // tiles of weights that are not in registers
+    double losses[SAMPLES], squares[SAMPLES];
+    unsigned long long full[SLOTS];    // barriers: a batch is here, each warp's part
+    float scales[SLOTS];               // -rate / size
+    float gaps[SAMPLES], spreads[SAMPLES];  // the largest logit minus the label's, and the sum of exp(logit - the largest)
+    float bias2[16];
     Job job;
-    int labels[SLOTS][16];    // of the samples, -1 where there are fewer
-    float sums[SLOTS][16];    // of their inputs
-    float scales[SLOTS];      // -rate / size
-    int rounds[SLOTS];        // of SLICES rows each, in the pass to this batch
-    int alone[SLOTS], updates[SLOTS];  // rounds at its beginning that need only the batch before, that need it at all
 };
 
-// Two neighbouring inputs of a sample.
-struct Two {
-#if HALVES
-    unsigned both;
-#else
-    float at[2];
-#endif
-};
+#ifdef __CUDA_ARCH__
 
-__device__ inline Two load_two(const PIXEL* sample, int p) {
-    Two found;
-#if HALVES
-    if (INPUTS % 2 == 0) found.both = *(const unsigned*)(sample + p);
-    else found.both = sample[p] | (p + 1 < INPUTS ? (unsigned)sample[p + 1] << 16 : 0);
-#else
-    found.at[0] = sample[p];
-    found.at[1] = p + 1 < INPUTS ? sample[p + 1] : 0.0f;
-#endif
+__device__ inline unsigned place_of(const void* at) { return (unsigned)__cvta_generic_to_shared(at); }
+
+// d += a b: 16 x 8, of 16 bfloat16 products each.
+__device__ inline void multiply_bf16(float* d, const unsigned* a, const unsigned* b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d += a b: 16 x 8, of 8 TF32 products each.
+__device__ inline void multiply_tf32(float* d, const unsigned* a, const unsigned* b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Four 8 x 8 matrices of 16 bits; each lane says where a row begins.
+__device__ inline void load_matrices(unsigned* found, const char* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(found[0]), "=r"(found[1]), "=r"(found[2]), "=r"(found[3]) : "r"(place_of(row)));
+}
+
+__device__ inline void load_transposed(unsigned* found, const char* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(found[0]), "=r"(found[1]), "=r"(found[2]), "=r"(found[3]) : "r"(place_of(row)));
+}
+
+__device__ inline unsigned transposed(unsigned pair) {
+    unsigned found;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(found) : "r"(pair));
     return found;
 }
 
-// Row p of a table.
-struct Row {
-    unsigned words[VALUES];
-};
-
-// The addresses are written out: the compiler makes many times as many instructions of the same in C.
-__device__ inline void load_row(const unsigned* table, int p, Row& row) {
-#if defined(__CUDA_ARCH__) && HALVES
-    const char *fours = (const char*)table + 16u * p, *rest = (const char*)table + 4u * p;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(row.words[0]), "=r"(row.words[1]), "=r"(row.words[2]), "=r"(row.words[3]) : "l"(fours));
-    asm volatile("ld.global.u32 %0, [%1 + %2];" : "=r"(row.words[4]) : "l"(rest), "n"(16 * ROWS));
-#else
-    const unsigned* rest = table + VALUES / 4 * 4 * ROWS + p * (VALUES % 4);
-    for (int i = 0; i < VALUES; i++)
-        row.words[i] = i < VALUES / 4 * 4 ? table[4 * (i / 4 * ROWS + p) + i % 4] : rest[i % 4];
-#endif
+__device__ inline void make_barrier(unsigned long long* barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 4;" ::"r"(place_of(barrier)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// An input of a list.
-__device__ inline int load_input(const unsigned short* list, int k) {
-#ifdef __CUDA_ARCH__
-    unsigned long long at;
-    int found;
-    asm("mad.wide.s32 %0, %1, 2, %2;" : "=l"(at) : "r"(k), "l"(list));
-    asm volatile("ld.global.u16 %0, [%1];" : "=r"(found) : "l"(at));
-    return found;
-#else
-    return list[k];
-#endif
+__device__ inline void expect(unsigned long long* barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(place_of(barrier)), "r"(bytes) : "memory");
 }
 
-__device__ inline void store_row(unsigned* table, int p, const Row& row) {
-    uint4* fours = (uint4*)table;
-    unsigned* rest = table + VALUES / 4 * 4 * ROWS;
-#pragma unroll
-    for (int i = 0; i < VALUES / 4; i++)
-        fours[i * ROWS + p] =
-            make_uint4(row.words[4 * i], row.words[4 * i + 1], row.words[4 * i + 2], row.words[4 * i + 3]);
-#pragma unroll
-    for (int i = VALUES / 4 * 4; i < VALUES; i++) rest[p * (VALUES % 4) + i % 4] = row.words[i];
+__device__ inline void copy(char* to, const char* from, int bytes, unsigned long long* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(place_of(to)), "l"(from), "r"(bytes), "r"(place_of(barrier)) : "memory");
 }
 
-__device__ inline float value(const Row& row, int s) {
-    return __int_as_float(!HALVES ? row.words[s] : s % 2 ? row.words[s / 2] & 0xffff0000u : row.words[s / 2] << 16);
+__device__ inline void await(unsigned long long* barrier, int phase) {
+    asm volatile("{\n.reg .pred there;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
+                 "@!there bra again;\n}" ::"r"(place_of(barrier)), "r"(phase) : "memory");
 }
 
-// Write two inputs of all samples.
-__device__ inline void store_two(unsigned* table, int p, const Two* x) {
-    Row row[2];
-#pragma unroll
-    for (int i = 0; i < VALUES; i++) {
-#if HALVES
-        row[0].words[i] = (x[2 * i].both & 0xffffu) | x[2 * i + 1].both << 16;
-        row[1].words[i] = x[2 * i].both >> 16 | (x[2 * i + 1].both & 0xffff0000u);
-#else
-        row[0].words[i] = __float_as_int(x[i].at[0]);
-        row[1].words[i] = __float_as_int(x[i].at[1]);
-#endif
-    }
-    if (p < INPUTS) store_row(table, p, row[0]);
-    if (p + 1 < INPUTS) store_row(table, p + 1, row[1]);
-}
-
-// Write the list of a pass between two batches whose masks have 32 inputs a lane, by warps that share the words.
-__device__ inline void write_list(unsigned before, unsigned to_come, int lane, int warp, unsigned short* list, Plan* plan,
-                                  int slot) {
-    // Three kinds, needed by the batch before, by both, by the batch to come: 10 bits of a sum each.
-    const int own = __popc(before & ~to_come) | __popc(before & to_come) << 10 | __popc(to_come & ~before) << 20;
-    int sum = own;
-#pragma unroll
-    for (int far = 1; far < 32; far *= 2) {
-        const int other = __shfl_sync(ALL, sum, (lane - far) & 31);
-        if (lane >= far) sum += other;
-    }
-    const int total = __shfl_sync(ALL, sum, 31), alone = total & 1023, updates = alone + (total >> 10 & 1023);
-    const int count = updates + (total >> 20), rounds = (count + SLICES - 1) / SLICES;
-    const int first = sum - own + (alone << 10) + (updates << 20);  // where this lane's inputs of each kind begin
-    for (int word = warp; word < WORDS; word += HELPERS / 32) {
-        const unsigned a = __shfl_sync(ALL, (int)before, word), b = __shfl_sync(ALL, (int)to_come, word);
-        const unsigned to = __shfl_sync(ALL, first, word), bit = 1u << lane;
-        const unsigned same = (a & bit ? a : ~a) & (b & bit ? b : ~b);  // of this kind
-        const int kind = a & bit ? (b & bit ? 1 : 0) : 2;
-        if ((a | b) & bit) list[(to >> 10 * kind & 1023) + __popc(same & (bit - 1))] = 32 * word + lane;
-    }
-    if (warp == 2) {
-        for (int k = count + lane; k < (rounds + 2) * SLICES; k += 32) list[k] = INPUTS;
-        plan->rounds[slot] = rounds;
-        plan->alone[slot] = alone / SLICES;
-        plan->updates[slot] = (updates + SLICES - 1) / SLICES;
-    }
-}
-
-// The samples of the data set: inputs, masks with a bit for each input that is not zero, labels, sums of inputs.
-struct Data {
-    const PIXEL* inputs;
-    const unsigned* masks;
-    const int* labels;
-    const float* sums;
-};
-
-// The warps that prepare batches, each two steps before it is needed.
-struct Helper {
-    const long long* next;    // samples from here on
-    int left;                 // in this epoch
-    unsigned mask;            // of the last batch
-
-    __device__ inline void prepare(const Data& data, int batch, int none, int step, int t, unsigned* slots, Plan* plan) {
-        const int lane = t % 32, warp = t / 32, slot = step % SLOTS;
-        const int size = step < plan->job.length ? min(batch, left) : 0;
-        const int id = lane < size ? (int)next[lane] : none;
-        next += size;
-        left = left > size ? left - size : plan->job.samples;
-        if (warp == 1 && lane < 16) {
-            plan->labels[slot][lane] = data.labels[id];
-            plan->sums[slot][lane] = data.sums[id];
-            if (lane == 0) plan->scales[slot] = size ? -plan->job.rate / size : 0.0f;
-        }
-        unsigned found = 0;
-#pragma unroll
-        for (int s = 0; s < SAMPLES; s++)
-            found |= data.masks[(long)__shfl_sync(ALL, id, s) * WORDS + min(lane, WORDS - 1)];
-        found = lane < WORDS ? found : 0;
-        unsigned* table = slots + slot * SLOT;
-        write_list(mask, found, lane, warp, (unsigned short*)(table + TABLE), plan, slot);
-        mask = found;
-#pragma unroll 1
-        for (int first = 64 * (3 - warp); first < INPUTS; first += 2 * HELPERS) {  // the last warp has the rest
-            const int p = first + 2 * lane;
-            Two x[SAMPLES];
-#pragma unroll
-            for (int s = 0; s < SAMPLES; s++)
-                x[s] = load_two(data.inputs + (long)__shfl_sync(ALL, id, s) * INPUTS, min(p, (INPUTS - 1) / 2 * 2));
-            store_two(table, p, x);
-        }
-    }
-};
-
-// A place in shared memory, in bytes.
-#ifdef __CUDA_ARCH__
-typedef unsigned Place;
-__device__ inline Place place_of(float* at) { return (unsigned)__cvta_generic_to_shared(at); }
-#else
-typedef char* Place;
-inline Place place_of(float* at) { return (char*)at; }
 #endif
 
-__device__ inline void take4(Place from, float* w) {
-#ifdef __CUDA_ARCH__
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(w[0]), "=f"(w[1]), "=f"(w[2]), "=f"(w[3]) : "r"(from) : "memory");
-#else
-    memcpy(w, from, 16);
-#endif
+__device__ inline unsigned bits(float x) { return (unsigned)__float_as_int(x); }
+__device__ inline float cut(float x, unsigned mask) { return __int_as_float((int)(bits(x) & mask)); }
+
+// x as two TF32: its first 11 bits, and the rest, of whose 13 bits products take 11.
+__device__ inline void split(float x, unsigned& high, unsigned& low) {
+    const float first = cut(x, 0xffffe000u);
+    high = bits(first);
+    low = bits(x - first);
 }
 
-// One store: the compiler would make four of it, whose banks collide.
-__device__ inline void put4(Place to, const float* w) {
-#ifdef __CUDA_ARCH__
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(w[0]), "f"(w[1]), "f"(w[2]), "f"(w[3])
-                 : "memory");
-#else
-    memcpy(to, w, 16);
-#endif
+// d += a b in TF32, but for the product of their lower parts.
+__device__ inline void multiply(float* d, const float* a, float b0, float b1) {
+    unsigned high[4], low[4], over[2], under[2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) split(a[i], high[i], low[i]);
+    split(b0, over[0], under[0]);
+    split(b1, over[1], under[1]);
+    multiply_tf32(d, low, over);
+    multiply_tf32(d, high, under);
+    multiply_tf32(d, high, over);
 }
 
-// Where a thread is at the beginning of a pass: its first two inputs, and the first row of either batch.
-struct Begin {
-    int p, next;
-    Row old, young;
-};
-
-__device__ inline void look_up(const unsigned* table, int slice, Begin& begin) {
-    const unsigned short* list = (const unsigned short*)(table + TABLE) + slice;
-    begin.p = load_input(list, 0);
-    begin.next = load_input(list, SLICES);
+// A result as the first factor of the next product, whose terms then come in the order 0 2 4 6 1 3 5 7.
+__device__ inline void as_factor(const float* d, float* a) {
+    a[0] = d[0]; a[1] = d[2]; a[2] = d[1]; a[3] = d[3];
 }
 
-// A pass over this slice's inputs: w += x g for the batch before, then acc += x w for the batch to come. `near` and `far`
-// are where the thread's units begin, four in each half of the 64. Rows and weights are asked for one row before they are
-// needed, inputs two.
-__device__ inline void pass_over(const Plan* plan, int slot, const unsigned* before, const unsigned* to_come, int slice,
-                                 const Begin& begin, Place near, Place far, const float (*steps)[8], float (*acc)[8]) {
-    const int rounds = plan->rounds[slot], alone = plan->alone[slot], updates = plan->updates[slot];
-    if (rounds == 0) return;
-    const unsigned short* list = (const unsigned short*)(to_come + TABLE) + slice;
-    Row old[2], young[2];
-    old[0] = begin.old;
-    young[0] = begin.young;
-    int next = begin.next;
-    float w[2][8];
-    Place here[2][2];
-    here[0][0] = near + begin.p * (4 * UNITS);
-    here[0][1] = far + begin.p * (4 * UNITS);
-    take4(here[0][0], w[0]);
-    take4(here[0][1], w[0] + 4);
-    for (int i = 0; __any_sync(ALL, i < rounds);) {
+// A step of 16 units as factors of bfloat16: steps[n] is samples x units 8n..8n+7. It is the sum of three parts, whose 30
+// samples fill two factors: 0-7 of the first and of the second; 0-7 of the third, then 8 and 9 of the first, second, third.
+__device__ inline void split_steps(const float (*steps)[4], int lane, unsigned (*factors)[4]) {
+    float rest[2][4];
 #pragma unroll
-        for (int q = 0; q < 2; q++) {
-            here[1 - q][0] = near + next * (4 * UNITS);
-            here[1 - q][1] = far + next * (4 * UNITS);
-            take4(here[1 - q][0], w[1 - q]);
-            take4(here[1 - q][1], w[1 - q] + 4);
-            // A sign bit, which is zero, makes the next load wait for this row: a wait for one load is a wait for all.
-            const int none = HALVES ? (int)young[q].words[0] >> 31 : 0;
-            load_row(before, next + none, old[1 - q]);
-            load_row(to_come, next + none, young[1 - q]);
-            next = load_input(list, (i + 2) * SLICES + none);
-            if (__any_sync(ALL, i < updates)) {
+    for (int n = 0; n < 2; n++)
 #pragma unroll
-                for (int s = 0; s < SAMPLES; s++)
+        for (int i = 0; i < 4; i++) rest[n][i] = steps[n][i];
+    factors[1][2] = factors[1][3] = 0u;
 #pragma unroll
-                    for (int u = 0; u < 8; u++) w[q][u] += value(old[q], s) * steps[s][u];
-                put4(here[q][0], w[q]);
-                put4(here[q][1], w[q] + 4);
+    for (int part = 0; part < 3; part++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {  // units 8(i % 2)..., samples 8(i / 2)...
+            float* two = rest[i % 2] + i / 2 * 2;
+            const unsigned found = transposed(__byte_perm(bits(two[0]), bits(two[1]), 0x7632));
+            two[0] -= cut(two[0], 0xffff0000u);
+            two[1] -= cut(two[1], 0xffff0000u);
+            if (i < 2) factors[part / 2][i + part % 2 * 2] = found;
+            else {
+                const unsigned last = (unsigned)__shfl_sync(ALL, (int)found, lane & 28);
+                if (lane % 4 == part) factors[1][i] = last;
             }
-            if (__any_sync(ALL, i >= alone)) {
+        }
+}
+
+// A few tiles: w += x g for one batch, then sums += x w for another, unless all inputs are zero there. `old` and `young` are
+// where this lane's row is; the last of an odd number of tiles is loaded twice.
+template <int COUNT>
+__device__ inline void pass_over(float (*w)[4], const unsigned (*g)[4], const char* old, const char* young, int back,
+                                 float (*sums)[4], bool changed = true, bool asked = true) {
+    float d[COUNT][4], found[2][2][4];                // by lower and upper part: no product waits for the one before
+    unsigned x[PARTS][COUNT + 1][2];
+    if (changed) {
 #pragma unroll
-                for (int s = 0; s < SAMPLES; s++)
+        for (int part = 0; part < PARTS; part++)
 #pragma unroll
-                    for (int u = 0; u < 8; u++) acc[s][u] += value(young[q], s) * w[q][u];
+            for (int e = 0; e < COUNT; e += 2)
+                load_transposed(x[part][e], old + part * PLANE + STRIDE * e - (e + 1 == COUNT ? back : 0));
+#pragma unroll
+        for (int e = 0; e < COUNT; e++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) d[e][i] = 0.0f;
+#pragma unroll
+        for (int part = PARTS - 1; part >= 0; part--)
+#pragma unroll
+            for (int factor = 1; factor >= 0; factor--)
+#pragma unroll
+                for (int e = 0; e < COUNT; e++) {
+                    const unsigned b[2] = {x[part][e][0], x[part][e][factor]};
+                    multiply_bf16(d[e], g[factor], b);
+                }
+#pragma unroll
+        for (int e = 0; e < COUNT; e++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) w[e][i] += d[e][i];
+    }
+    if (!asked) return;
+#pragma unroll
+    for (int part = 0; part < PARTS; part++)
+#pragma unroll
+        for (int e = 0; e < COUNT; e += 2)
+            load_matrices(x[part][e], young + part * PLANE + STRIDE * e - (e + 1 == COUNT ? back : 0));
+#pragma unroll
+    for (int i = 0; i < 16; i++) found[i / 8][i / 4 % 2][i % 4] = 0.0f;
+#pragma unroll
+    for (int e = 0; e < COUNT; e++) {
+        unsigned high[4], low[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            split(w[e][i], high[i], low[i]);
+        }
+#pragma unroll
+        for (int part = PARTS - 1; part >= 0; part--) {
+            const unsigned first = x[part][e][0], second = x[part][e][1];
+            const unsigned a[4] = {first << 16, second << 16, first & 0xffff0000u, second & 0xffff0000u};
+            if (part < 2) {
+                multiply_tf32(found[0][0], a, low);
+                multiply_tf32(found[0][1], a, low + 2);
             }
-            if (__any_sync(ALL, ++i == rounds)) break;
+            multiply_tf32(found[1][0], a, high);
+            multiply_tf32(found[1][1], a, high + 2);
         }
     }
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] += found[0][n][i] + found[1][n][i];
 }
 
-// Weights between the model's order (unit by unit) and that of the shared memory (input by input), by tiles: to `model` if
-// there is one, else from `start`.
-__device__ inline void transpose(const float* start, float* model, float* weights, float* tile, const float* v) {
-    const bool pack = model != 0;
-    for (int first = 0; first < INPUTS; first += UNITS) {
-        const int width = min(UNITS, INPUTS - first);
-        for (int i = threadIdx.x; i < UNITS * UNITS; i += THREADS) {
-            const int u = i / UNITS, q = i % UNITS;
-            if (pack) {
-                if (u < width) tile[q * TILE + u] = weights[(first + u) * UNITS + q] + v[q];
-            } else if (q < width) tile[u * TILE + q] = start[u * INPUTS + first + q];
-        }
-        __barrier_sync_count(1, THREADS);
-        for (int i = threadIdx.x; i < UNITS * UNITS; i += THREADS) {
-            const int u = i / UNITS, q = i % UNITS;
-            if (pack) {
-                if (q < width) model[u * INPUTS + first + q] = tile[u * TILE + q];
-            } else if (u < width) weights[(first + u) * UNITS + q] = tile[q * TILE + u];
-        }
-        __barrier_sync_count(1, THREADS);
+template <>
+__device__ inline void pass_over<0>(float (*)[4], const unsigned (*)[4], const char*, const char*, int, float (*)[4], bool,
+                                    bool) {}
+
+// Ask for a part of a batch, by one of four warps: samples m, m + 4, m + 8. `next` is where the batch begins, `left` what is
+// left of its epoch, `id` this lane's sample in it; they become those of the next batch.
+__device__ inline void ask(Shared& shared, char* batches, const char* data, const long long* order, int step, int batch, int none,
+                           int m, int lane, long long& next, int& left, int& id) {
+    const int slot = step % SLOTS, sample = 4 * lane + m;
+    if (step >= shared.job.length) return;
+    const int size = min(batch, left);
+    if (lane == 0) {
+        if (m == 0) shared.scales[slot] = -shared.job.rate / size;
+        expect(&shared.full[slot], (SAMPLES + 3 - m) / 4 * SAMPLE);
     }
+    __syncwarp();
+    if (sample < SAMPLES)
+        copy(batches + slot * SLOT + sample * SAMPLE, data + (long long)id * SAMPLE, SAMPLE, &shared.full[slot]);
+    next += size;
+    left = left > size ? left - size : shared.job.samples;
+    id = step + 1 < shared.job.length && sample < min(batch, left) ? (int)order[next + sample] : none;
 }
 
-// The sums of a warp's four slices: after two exchanges each lane has those of 5 samples x 4 units. `to` is where.
-__device__ inline void keep_half(const float (*acc)[8], float (*half)[4]) {
-#pragma unroll
-    for (int s = 0; s < SAMPLES; s++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) half[s][i] = acc[s][i] + __shfl_xor_sync(ALL, acc[s][i + 4], 8);
-}
-
-__device__ inline void store_quarter(const float (*half)[4], int lane, float* to) {
-    const bool late = lane & 16;
-    to += late ? 5 * UNITS : 0;
-#pragma unroll
-    for (int s = 0; s < 5; s++) {
-        float part[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            part[i] = (late ? half[s + 5][i] : half[s][i]) + __shfl_xor_sync(ALL, late ? half[s][i] : half[s + 5][i], 16);
-        *(float4*)(to + s * UNITS) = make_float4(part[0], part[1], part[2], part[3]);
-    }
-}
-
-// Of 2 x FAR sums over lanes, each lane keeps half, with those of the lane FAR away added.
-template <int FAR>
-__device__ inline void exchange(int lane, float* d) {
-    const bool upper = lane & FAR;
-#pragma unroll
-    for (int c = 0; c < FAR; c++)
-        d[c] = (upper ? d[c + FAR] : d[c]) + __shfl_xor_sync(ALL, upper ? d[c] : d[c + FAR], FAR);
-}
-
-// Registers go from the warps that prepare batches to those that train.
+// Registers go from the helpers to the warps that make passes.
 #ifdef __CUDA_ARCH__
 #define REGISTERS(change, count) asm volatile("setmaxnreg." change ".sync.aligned.u32 " #count ";")
 #else
 #define REGISTERS(change, count)
 #endif
 
-// One block a job. `slots` is room for SLOTS of them a block. `losses` gets the sum of the samples' losses and of their
-// squares.
-extern "C" __global__ void __launch_bounds__(THREADS + HELPERS, 1)
-train(const float* starts, float* models, unsigned* all_slots, const PIXEL* inputs, const unsigned* masks,
-      const int* labels, const float* sums, const long long* order, const Job* jobs, double factor, double inverse,
-      double center, int batch, int none, double* losses) {
-    SHARED(shared);
-    float* weights = shared;                          // (INPUTS + 1, UNITS): the last row is for the end of a list
-    float* parts = weights + ROWS * UNITS;            // (WARPS, SAMPLES, UNITS); tiles before and after
-    float* hidden = parts + WARPS * SAMPLES * UNITS;  // (SAMPLES, UNITS)
-    float* steps1 = hidden + SAMPLES * UNITS;         // (SAMPLES, UNITS), steps of the first layer, times factor
-    float* steps2 = steps1 + SAMPLES * UNITS;         // (SAMPLES, 16), steps of the second layer
-    float* input_sums = steps2 + SAMPLES * 16;        // (16)
-    float* gaps = input_sums + 16;                    // (16) the largest logit minus the label's, and
-    float* spreads = gaps + 16;                       // (16) the sum of exp(logit - the largest)
-    float* v = spreads + 16;                          // (UNITS)
-    float* bias1 = v + UNITS;                         // (UNITS)
-    float* bias2 = bias1 + UNITS;                     // (16)
-    float* upper = bias2 + 16;                        // (CLASSES, UNITS), weights of the second layer
-    Plan* plan = (Plan*)(upper + CLASSES * UNITS);
-    const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    unsigned* slots = all_slots + (long)blockIdx.x * SLOTS * SLOT;
-    if (t == 0) plan->job = jobs[blockIdx.x];
+// The products of this batch's samples with those of the batch before, over every fourth 16 inputs.
+__device__ inline void compare(const char* batch, const char* before, int lane, int group, float (*found)[32][4]) {
+    const int own = min(lane % 16, SAMPLES - 1) * SAMPLE + lane / 16 * 16;
+    float d[2][4] = {};
+#pragma unroll 2
+    for (int k = group; k < (INPUTS + 15) / 16; k += GROUPS) {
+        unsigned a[PARTS][4], x[PARTS][4];
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            load_matrices(a[part], batch + own + part * PLANE + 32 * k);
+            load_matrices(x[part], before + own + part * PLANE + 32 * k);
+        }
+#pragma unroll
+        for (int sum = PARTS - 1; sum >= 0; sum--)
+#pragma unroll
+            for (int part = 0; part <= sum; part++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    const unsigned b[2] = {x[part][j], x[part][j + 2]};
+                    multiply_bf16(d[j], a[sum - part], b);
+                }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) *(float4*)found[j][lane] = make_float4(d[j][0], d[j][1], d[j][2], d[j][3]);
+}
+
+// The sum of some matrices.
+template <int COUNT>
+__device__ inline void add_up(const float (*from)[2][32][4], int stride, int j, int lane, float* d) {
+    float4 sum = *(const float4*)from[0][j][lane];
+#pragma unroll
+    for (int m = 1; m < COUNT; m++) {
+        const float4 more = *(const float4*)from[m * stride][j][lane];
+        sum.x += more.x; sum.y += more.y; sum.z += more.z; sum.w += more.w;
+    }
+    d[0] = sum.x; d[1] = sum.y; d[2] = sum.z; d[3] = sum.w;
+}
+
+// The column of a class; those that there are not have columns that stay zero.
+__device__ inline int place_of_class(int c) {
+    return c < HALF ? c : c < CLASSES ? 8 + c - HALF : c < CLASSES + 8 - HALF ? c - CLASSES + HALF : c;
+}
+
+// From the products of batch b to its steps, by a helper warp for its 16 units.
+__device__ inline void work_out(Shared& shared, const char* samples, int b, int m, int lane, double factor,
+                                double center) {
+    Group& group = shared.groups[m];
+    const int row = lane / 4, column = lane % 4 * 2;
+    const float f = (float)factor, scale = shared.scales[b % SLOTS];
+    float extra[2], z[2][4], d[2][4], a[2][4], from[2][2][2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const char* end = samples + (i ? min(row + 8, SAMPLES - 1) : row) * SAMPLE + PARTS * PLANE;
+        extra[i] = *(const float*)(end + 4) - (float)(center * INPUTS);
+    }
+    // z = samples x units: row and row + 8, column and column + 1 of 8n.
+#pragma unroll
+    for (int n = 0; n < 2; n++) add_up<WAYS>(shared.products[b % 2] + m, GROUPS, n, lane, z[n]);
+    if (b > 0) {
+        float late[2][4] = {};
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            add_up<GROUPS>(shared.alike, 1, j, lane, d[j]);
+            as_factor(d[j], a[0]);
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+                float two[2];
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const int s = 8 * j + column + i;
+                    two[i] = s < SAMPLES ? group.steps1[s][8 * n + row] : 0.0f;
+                }
+                multiply(late[n], a[0], two[0], two[1]);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) z[n][i] += late[n][i];
+    }
+    __barrier_sync_count(2, 2 * HELPERS);             // the constants are there
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int u = 8 * n + column + i % 2;
+            z[n][i] = f * z[n][i] + (group.bias[u] + extra[i / 2] * group.v[u]);
+            z[n][i] = z[n][i] <= 0.0f ? 0.0f : z[n][i];  // a NaN stays one
+            if (i < 2 || row + 8 < SAMPLES) group.hidden[b % 2][row + i / 2 * 8][u] = z[n][i];
+        }
+        as_factor(z[n], a[n]);
+    }
+    // d = samples x classes, in both its tiles of 8.
+    __barrier_sync_count(3, 2 * HELPERS);             // the second layer is there
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) d[j][i] = m == 0 ? shared.bias2[8 * j + column + i % 2] : 0.0f;
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const float2 two = *(const float2*)&group.upper[8 * j + row][8 * n + column];
+            multiply(d[j], a[n], two.x, two.y);
+            from[j][n][0] = group.upper[8 * j + column][8 * n + row];
+            from[j][n][1] = group.upper[8 * j + column + 1][8 * n + row];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (i < 2 || row + 8 < SAMPLES) shared.logits[m][row + i / 2 * 8][place_of_class(8 * j + column + i % 2)] = d[j][i];
+    }
+    __barrier_sync_count(1, HELPERS);
+    {  // two lanes a sample, HALF classes each
+        const int sample = min(lane / 2, SAMPLES - 1), other = lane % 2;
+        const int label = *(const int*)(samples + sample * SAMPLE + PARTS * PLANE);
+        const float own_scale = label >= 0 ? scale : 0.0f;
+        float logits[8], ones[8], high = -1e30f, spread = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 8; i++) logits[i] = 0.0f;
+#pragma unroll
+        for (int from = 0; from < GROUPS; from++)
+#pragma unroll
+            for (int i = 0; i < HALF; i += 4) {
+                const float4 four = *(const float4*)&shared.logits[from][sample][8 * other + i];
+                logits[i] += four.x; logits[i + 1] += four.y; logits[i + 2] += four.z; logits[i + 3] += four.w;
+            }
+#pragma unroll
+        for (int i = 0; i < HALF; i++)
+            if (CLASSES % 2 == 0 || i + 1 < HALF || other == 0) high = fmaxf(high, logits[i]);
+        high = fmaxf(high, __shfl_xor_sync(ALL, high, 1));
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            ones[i] = CLASSES % 2 == 0 || i + 1 < HALF || other == 0 ? expf(logits[i] - high) : 0.0f;
+            spread += ones[i];
+        }
+        spread += __shfl_xor_sync(ALL, spread, 1);
+        const float share = own_scale / spread;
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            const bool right = other * HALF + i == label;
+            if (m == 1 && lane < 2 * SAMPLES && other * HALF + i == max(label, 0)) {
+                shared.gaps[sample] = right ? high - logits[i] : 0.0f;
+                shared.spreads[sample] = right ? spread : 1.0f;
+            }
+            group.steps2[sample][8 * other + i] = share * ones[i] - (right ? own_scale : 0.0f);
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int s = row + i / 2 * 8;
+            d[j][i] = s < SAMPLES ? group.steps2[s][place_of_class(8 * j + column + i % 2)] : 0.0f;
+        }
+    float steps[2][4] = {};
+    unsigned factors[2][4];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        as_factor(d[j], a[0]);
+#pragma unroll
+        for (int n = 0; n < 2; n++) multiply(steps[n], a[0], from[j][n][0], from[j][n][1]);
+    }
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            steps[n][i] = z[n][i] <= 0.0f ? 0.0f : f * steps[n][i];
+            if (i < 2 || row + 8 < SAMPLES) group.steps1[row + i / 2 * 8][8 * n + column + i % 2] = steps[n][i];
+        }
+    split_steps(steps, lane, factors);
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        *(uint4*)shared.steps[b % 2][m][i][lane] = make_uint4(factors[i][0], factors[i][1], factors[i][2], factors[i][3]);
+}
+
+// The constants of 16 units, and the losses, after batch b.
+__device__ inline void change_constants(Shared& shared, const char* samples, int b, int m, int lane, double inverse,
+                                        double center) {
+    Group& group = shared.groups[m];
+    if (lane < 16) {
+        float sum = 0.0f, weighted = 0.0f;
+#pragma unroll
+        for (int s = 0; s < SAMPLES; s++) {
+            const float one = group.steps1[s][lane];
+            sum += one;
+            weighted += one * *(const float*)(samples + s * SAMPLE + PARTS * PLANE + 4);
+        }
+        group.G[lane] += inverse * sum;
+        group.constant[lane] += inverse * sum - center * (inverse * weighted);
+        group.v[lane] = (float)(-center * group.G[lane]);
+        group.bias[lane] = (float)group.constant[lane];
+    } else if (m == 1 && lane - 16 < SAMPLES) {
+        const double one = (double)logf(shared.spreads[lane - 16]) + shared.gaps[lane - 16];
+        shared.losses[lane - 16] += one;
+        shared.squares[lane - 16] += one * one;
+    }
+}
+
+// The second layer after batch b: a unit and half of the classes a lane.
+__device__ inline void change_upper(Shared& shared, int b, int m, int lane) {
+    Group& group = shared.groups[m];
+    const int u = lane % 16, first = lane / 16;
+    float moved[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) moved[i] = 0.0f;
+#pragma unroll
+    for (int s = 0; s < SAMPLES; s++) {
+        const float h = group.hidden[b % 2][s][u];
+#pragma unroll
+        for (int i = 0; i < HALF; i += 4) {
+            const float4 four = *(const float4*)&group.steps2[s][8 * first + i];
+            moved[i] += four.x * h; moved[i + 1] += four.y * h; moved[i + 2] += four.z * h; moved[i + 3] += four.w * h;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < HALF; i++)
+        if (first * HALF + i < CLASSES) group.upper[first * HALF + i][u] += moved[i];
+    if (m == 0 && lane < CLASSES) {
+        float moved2 = 0.0f;
+#pragma unroll
+        for (int s = 0; s < SAMPLES; s++) moved2 += group.steps2[s][place_of_class(lane)];
+        shared.bias2[lane] += moved2;
+    }
+}
+
+// One block a job. `tiles` are the first layer's weights of initial models as the lanes hold them (starts, TILES, warps, lanes,
+// 4), `unit_sums` their sums over the inputs. `losses` gets the sum of the samples' losses and of their squares.
+extern "C" __global__ void __launch_bounds__(THREADS + 2 * HELPERS, 1)
+train(const float* starts, float* models, const char* data, const unsigned short* places, const float* tiles,
+      const double* unit_sums, const long long* order, const Job* jobs,
+      double factor, double inverse, double center, int batch, int none, double* losses) {
+    SHARED(memory);
+    char* batches = memory;
+    Shared& shared = *(Shared*)(memory + SLOTS * SLOT);
+    const int t = threadIdx.x, lane = t % 32, warp = t / 32, m = warp % GROUPS, unit = 16 * m;
+    Group& group = shared.groups[m];
+    if (t == 0) {
+        shared.job = jobs[blockIdx.x];
+        for (int i = 0; i < SLOTS; i++) make_barrier(&shared.full[i]);
+    }
     __syncthreads();
-    const Job& job = plan->job;
-    if (warp >= WARPS) {
-        REGISTERS("dec", 56);
-        const Data data = {inputs, masks, labels, sums};
-        Helper helper = {order + job.begin, job.samples, 0};
-        const Row zeros = {};
-        if (t < THREADS + SLOTS) store_row(slots + (t - THREADS) * SLOT, INPUTS, zeros);
-        helper.prepare(data, batch, none, 0, t - THREADS, slots, plan);
-        helper.prepare(data, batch, none, 1, t - THREADS, slots, plan);
+    const long long size = (long long)INPUTS * UNITS + UNITS + CLASSES * UNITS + CLASSES;
+    const float *start = starts + shared.job.start * size, *tail = start + INPUTS * UNITS;
+    float* model = models + shared.job.row * size;
+    const int turns = shared.job.length + 2;          // two more for the last steps
+    if (t >= THREADS + HELPERS) {
+        REGISTERS("dec", 48);
+        for (int i = lane; i < 16 * LINE; i += 32) {
+            const int c = i / LINE, u = i % LINE;
+            group.upper[c][u] = c < CLASSES && u < 16 ? tail[UNITS + c * UNITS + unit + u] : 0.0f;
+            if (c < SAMPLES) group.steps1[c][u] = group.steps2[c][u] = 0.0f;
+        }
+        for (int i = lane; i < 4 * 128; i += 32) shared.steps[i / 256][m][i / 128 % 2][i / 4 % 32][i % 4] = 0u;
+        if (m == 0 && lane < 16) shared.bias2[lane] = lane < CLASSES ? tail[UNITS + CLASSES * UNITS + lane] : 0.0f;
+        if (m == 1 && lane < SAMPLES) shared.losses[lane] = shared.squares[lane] = 0.0;
+        long long next = shared.job.begin;
+        int left = shared.job.samples, id = 4 * lane + m < min(batch, left) ? (int)order[next + 4 * lane + m] : none;
+        ask(shared, batches, data, order, 0, batch, none, m, lane, next, left, id);
+        if (lane < 16) {
+            group.G[lane] = 0.0;
+            group.constant[lane] = tail[unit + lane] - center * unit_sums[shared.job.start * UNITS + unit + lane];
+            group.v[lane] = 0.0f;
+            group.bias[lane] = (float)group.constant[lane];
+        }
         __syncthreads();
-        for (int step = 0; step < job.length; step++) {
-            helper.prepare(data, batch, none, step + 2, t - THREADS, slots, plan);
+        for (int k = 0; k < turns; k++) {
+            const bool met = k > 0 && k <= shared.job.length;  // by the other helpers
+            if (k > 1) change_constants(shared, batches + (k - 2) % SLOTS * SLOT, k - 2, m, lane, inverse, center);
+            if (met) __barrier_sync_count(2, 2 * HELPERS);
+            if (k > 1) change_upper(shared, k - 2, m, lane);
+            if (met) __barrier_sync_count(3, 2 * HELPERS);
+            ask(shared, batches, data, order, k + 1, batch, none, m, lane, next, left, id);
+            if (k > 0 && k < shared.job.length) {
+                await(&shared.full[k % SLOTS], k / SLOTS & 1);
+                compare(batches + k % SLOTS * SLOT, batches + (k - 1) % SLOTS * SLOT, lane, m, shared.alike[m]);
+            }
+            __syncthreads();
+        }
+        float* end = model + INPUTS * UNITS;
+        if (lane < 16) end[unit + lane] = (float)(tail[unit + lane] + group.G[lane]);
+        for (int i = lane; i < 16 * CLASSES; i += 32) end[UNITS + i / 16 * UNITS + unit + i % 16] = group.upper[i / 16][i % 16];
+        if (m == 0 && lane < CLASSES) end[UNITS + CLASSES * UNITS + lane] = shared.bias2[lane];
+        if (m == 1 && lane < 2) {
+            double sum = 0.0;
+            for (int s = 0; s < SAMPLES; s++) sum += lane ? shared.squares[s] : shared.losses[s];
+            losses[2 * shared.job.row + lane] = sum;
+        }
+        return;
+    }
+    if (t >= THREADS) {
+        REGISTERS("dec", 72);
+        __syncthreads();
+        for (int k = 0; k < turns; k++) {
+            if (k > 0 && k <= shared.job.length)
+                work_out(shared, batches + (k - 1) % SLOTS * SLOT, k - 1, m, lane, factor, center);
             __syncthreads();
         }
         return;
     }
-    REGISTERS("inc", 224);
-    const int slice = t / 8, group = t % 8;           // rows slice, slice + 32, ...; units near + (0..3), far + (0..3)
-    const int near = 4 * group + (lane & 8 ? 32 : 0), far = near ^ 32;
-    const long size = (long)INPUTS * UNITS + UNITS + CLASSES * UNITS + CLASSES;
-    const float* tail = starts + job.start * size + INPUTS * UNITS;
-    transpose(starts + job.start * size, 0, weights, parts, 0);
-    for (int i = t; i < UNITS; i += THREADS) weights[INPUTS * UNITS + i] = 0.0f;
-    for (int i = t; i < 2 * SAMPLES * UNITS + SAMPLES * 16 + 32; i += THREADS) hidden[i] = 0.0f;  // no step before the first
-    for (int i = t; i < CLASSES * UNITS; i += THREADS) upper[i] = tail[UNITS + i];
-    if (t < 16) {
-        bias2[t] = t < CLASSES ? tail[UNITS + CLASSES * UNITS + t] : 0.0f;
-        spreads[t] = 1.0f;
-    }
-    const int unit = t - (THREADS - UNITS);           // the last two warps also keep the constants, a unit a thread
-    double loss = 0.0, square = 0.0;                  // those of warp 5; of the last two warps:
-    double &G = loss, &constant = square;             // b + G - c R
-    if (unit >= 0) {
-        double R = 0.0;
-        for (int p = 0; p < INPUTS; p++) R += weights[p * UNITS + unit];
-        constant = tail[unit] - center * R;
+    REGISTERS("inc", 120);
+    const int way = warp / GROUPS, row = lane / 4, column = lane % 4 * 2;
+    const float4* own_start = (const float4*)tiles + ((long long)shared.job.start * TILES * WAYS * GROUPS + warp) * 32 + lane;
+#pragma unroll 4
+    for (int k = KEPT; k < TILES; k++) *(float4*)shared.rest[k - KEPT][warp][lane] = own_start[k * THREADS];
+    float w[KEPT][4];
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const float4 four = own_start[k * THREADS];
+        w[k][0] = four.x; w[k][1] = four.y; w[k][2] = four.z; w[k][3] = four.w;
     }
     __syncthreads();
-    Begin begin;
-    look_up(slots, slice, begin);
-    load_row(slots, begin.p, begin.young);
-    begin.old = begin.young;                          // is not looked at
-    for (int step = 0;; step++) {
-        const unsigned *before = slots + (step + SLOTS - 1) % SLOTS * SLOT, *to_come = slots + step % SLOTS * SLOT;
-        // The step of the batch before: second layer, losses and constants by some threads.
-        if (t < 16 * CLASSES) {
-            const int c = t / 16, u = 4 * (t % 16);
-            float4 w = *(float4*)(upper + c * UNITS + u);
-            float moved2 = 0.0f;
+    // Where this lane's row of four matrices is: samples 0-7, and four times 8 and 9, of a tile and of the next.
+    const int own = (lane % 16 < 8 ? lane % 8 : 8 + lane % 2) * SAMPLE + 16 * way + lane / 16 * STRIDE, back = lane / 16 * STRIDE;
+    for (int k = 0; k < turns; k++) {
+        const bool there = k < turns - 2;             // else what is made of the products is not looked at
+        const int before = k < 2 ? 0 : (k - 2) % SLOTS, now = there ? k % SLOTS : before;
+        const char *old = batches + before * SLOT + own, *young = batches + now * SLOT + own;
+        unsigned g[2][4];
 #pragma unroll
-            for (int s = 0; s < SAMPLES; s++) {
-                const float d = steps2[s * 16 + c];
-                const float4 h = *(const float4*)(hidden + s * UNITS + u);
-                w.x += d * h.x; w.y += d * h.y; w.z += d * h.z; w.w += d * h.w;
-                moved2 += d;
-            }
-            *(float4*)(upper + c * UNITS + u) = w;
-            if (u == 0) bias2[c] += moved2;
+        for (int i = 0; i < 2; i++) {
+            const uint4 four = *(const uint4*)shared.steps[k % 2][m][i][lane];
+            g[i][0] = four.x; g[i][1] = four.y; g[i][2] = four.z; g[i][3] = four.w;
         }
-        if (warp == 5 && lane < SAMPLES) {
-            const double one = (double)logf(spreads[lane]) + gaps[lane];
-            loss += one;
-            square += one * one;
+        if (there) await(&shared.full[now], k / SLOTS & 1);
+        const char* end = batches + (lane < 16 ? before : now) * SLOT + min(lane % 16, SAMPLES - 1) * SAMPLE + PARTS * PLANE;
+        const unsigned runs = *(const unsigned*)(end + 8);
+        const unsigned changed = __reduce_or_sync(ALL, lane < 16 ? runs : 0u);
+        const unsigned asked = __reduce_or_sync(ALL, lane < 16 ? 0u : runs);
+        float z[2][4] = {};
+        const int last = KEPT - KEPT % LONG_RUN;
+#pragma unroll
+        for (int i = 0; i < last; i += LONG_RUN) pass_over<LONG_RUN>(w + i, g, old + STRIDE * i, young + STRIDE * i, back, z);
+        pass_over<KEPT % LONG_RUN>(w + last, g, old + STRIDE * last, young + STRIDE * last, back, z);
+#pragma unroll 1
+        for (int i = KEPT; i < TILES; i += RUN) {
+            const unsigned bit = 1u << (i - KEPT) / RUN;
+            if (((changed | asked) & bit) == 0u) continue;
+            float four[RUN][4];
+#pragma unroll
+            for (int e = 0; e < RUN; e++) {
+                const float4 one = *(const float4*)shared.rest[i - KEPT + e][warp][lane];
+                four[e][0] = one.x; four[e][1] = one.y; four[e][2] = one.z; four[e][3] = one.w;
+            }
+            pass_over<RUN>(four, g, old + STRIDE * i, young + STRIDE * i, back, z, changed & bit, asked & bit);
+#pragma unroll
+            for (int e = 0; e < RUN; e++)
+                *(float4*)shared.rest[i - KEPT + e][warp][lane] = make_float4(four[e][0], four[e][1], four[e][2], four[e][3]);
         }
-        if (unit >= 0) {
-            float g = 0.0f, weighted = 0.0f;
 #pragma unroll
-            for (int s = 0; s < SAMPLES; s++) {
-                const float one = steps1[s * UNITS + unit];
-                g += one;
-                weighted += one * input_sums[s];
-            }
-            G += inverse * g;
-            constant += inverse * g - center * (inverse * weighted);
-            v[unit] = (float)(-center * G);
-            bias1[unit] = (float)constant;
-        }
-        float acc[SAMPLES][8], steps[SAMPLES][8];
-#pragma unroll
-        for (int s = 0; s < SAMPLES; s++) {
-            take4(place_of(steps1) + 4 * (s * UNITS + near), steps[s]);
-            take4(place_of(steps1) + 4 * (s * UNITS + far), steps[s] + 4);
-#pragma unroll
-            for (int i = 0; i < 8; i++) acc[s][i] = 0.0f;
-        }
-        pass_over(plan, step % SLOTS, before, to_come, slice, begin, place_of(weights + near), place_of(weights + far), steps,
-                  acc);
-        if (step == job.length) break;
-        const unsigned* coming = slots + (step + 1) % SLOTS * SLOT;
-        look_up(coming, slice, begin);
-        float half[SAMPLES][4];
-        keep_half(acc, half);
-        store_quarter(half, lane, parts + warp * SAMPLES * UNITS + near);
-        __barrier_sync_count(1, THREADS);
-        // A half-warp a sample, four units a lane: hidden layer, logits, softmax, and the steps of both layers.
-        if (warp < SAMPLES / 2) {
-            const int s = 2 * warp + lane / 16, part = lane % 16, u = 4 * part, label = plan->labels[step % SLOTS][s];
-            const float input_sum = plan->sums[step % SLOTS][s], scale = label >= 0 ? plan->scales[step % SLOTS] : 0.0f;
-            const float extra = input_sum - (float)(center * INPUTS), f = (float)factor;
-            float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, z[4], w[CLASSES][4], d[16];
-#pragma unroll
-            for (int k = 0; k < WARPS; k++) {
-                const float4 four = *(const float4*)(parts + (k * SAMPLES + s) * UNITS + u);
-                sum[0] += four.x; sum[1] += four.y; sum[2] += four.z; sum[3] += four.w;
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                z[i] = f * sum[i] + (bias1[u + i] + extra * v[u + i]);
-                z[i] = z[i] <= 0.0f ? 0.0f : z[i];  // a NaN stays one
-            }
-            *(float4*)(hidden + s * UNITS + u) = make_float4(z[0], z[1], z[2], z[3]);
-#pragma unroll
-            for (int c = 0; c < CLASSES; c++) {
-                const float4 a = *(const float4*)(upper + c * UNITS + u);
-                w[c][0] = a.x; w[c][1] = a.y; w[c][2] = a.z; w[c][3] = a.w;
-                d[c] = z[0] * a.x + z[1] * a.y + z[2] * a.z + z[3] * a.w;
-            }
-#pragma unroll
-            for (int c = CLASSES; c < 16; c++) d[c] = 0.0f;
-            exchange<8>(lane, d);  // lane c of the half-warp gets the logit of class c
-            exchange<4>(lane, d);
-            exchange<2>(lane, d);
-            exchange<1>(lane, d);
-            const float logit = part < CLASSES ? d[0] + bias2[part] : -1e30f;
-            float high = logit;
-#pragma unroll
-            for (int far = 8; far; far /= 2) high = fmaxf(high, __shfl_xor_sync(ALL, high, far));
-            const float one = part < CLASSES ? expf(logit - high) : 0.0f;
-            float spread = one;
-#pragma unroll
-            for (int far = 8; far; far /= 2) spread += __shfl_xor_sync(ALL, spread, far);
-            steps2[s * 16 + part] = scale / spread * one - (part == label ? scale : 0.0f);
-            if (part == max(label, 0)) {
-                input_sums[s] = input_sum;
-                gaps[s] = label >= 0 ? high - logit : 0.0f;
-                spreads[s] = label >= 0 ? spread : 1.0f;
-            }
-            __syncwarp();
-            float g[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-            for (int c = 0; c < CLASSES; c++) {
-                const float step2 = steps2[s * 16 + c];
-#pragma unroll
-                for (int i = 0; i < 4; i++) g[i] += step2 * w[c][i];
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) g[i] = z[i] <= 0.0f ? 0.0f : f * g[i];
-            *(float4*)(steps1 + s * UNITS + u) = make_float4(g[0], g[1], g[2], g[3]);
-        }
-        load_row(to_come, begin.p, begin.old);
-        load_row(coming, begin.p, begin.young);
+        for (int n = 0; n < 2; n++)
+            *(float4*)shared.products[k % 2][warp][n][lane] = make_float4(z[n][0], z[n][1], z[n][2], z[n][3]);
         __syncthreads();
     }
-    __barrier_sync_count(1, THREADS);
-    float* model = models + job.row * size;
-    transpose(0, model, weights, parts, v);
-    float* end = model + INPUTS * UNITS;
-    if (unit >= 0) end[unit] = (float)(starts[job.start * size + INPUTS * UNITS + unit] + G);
-    for (int i = t; i < CLASSES * UNITS; i += THREADS) end[UNITS + i] = upper[i];
-    if (t < CLASSES) end[UNITS + CLASSES * UNITS + t] = bias2[t];
-    double* collected = (double*)parts;               // the losses of the samples are with warp 5
-    if (warp == 5 && lane < SAMPLES) {
-        collected[lane] = loss;
-        collected[SAMPLES + lane] = square;
-    }
-    __barrier_sync_count(1, THREADS);
-    if (t < 2) {
-        double sum = 0.0;
-        for (int s = 0; s < SAMPLES; s++) sum += collected[t * SAMPLES + s];
-        losses[2 * job.row + t] = sum;
+    // 16 units at a time go to where they belong in what was the batches' memory, and from there to the model.
+    float* held = (float*)batches;
+    unsigned short* own_places = (unsigned short*)(held + 16 * INPUTS);
+    for (int i = t; i < INPUTS; i += THREADS) own_places[i] = places[i];
+    for (int first = 0; first < UNITS; first += 16) {
+        __barrier_sync_count(4, THREADS);
+        if (unit == first) {
+#pragma unroll
+            for (int k = 0; k < TILES; k++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int u = row + i / 2 * 8, p = 8 * (WAYS * k + way) + column + i % 2;
+                    const float one = k < KEPT ? w[min(k, KEPT - 1)][i] : shared.rest[max(k - KEPT, 0)][warp][lane][i];
+                    if (p < INPUTS) held[u * INPUTS + own_places[p]] = one + group.v[u];
+                }
+        }
+        __barrier_sync_count(4, THREADS);
+        for (int i = t; i < 16 * INPUTS; i += THREADS) model[first * INPUTS + i] = held[i];
     }
 }

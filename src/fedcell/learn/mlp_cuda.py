@@ -41,8 +41,8 @@ from fedcell.quantisation import WEIGHT_BITS
 from fedcell.types import Vector
 
 MODELS = 32  # evaluated together
-# As in mlp_cuda.cu, and so is JOB:
-UNITS, SAMPLES, THREADS, HELPERS, WARPS, SLICES, SLOTS = 64, 10, 256, 128, 8, 32, 4
+# As in mlp_cuda.cu, and so are JOB and `Shape.shared_bytes`:
+UNITS, SAMPLES, THREADS, SLOTS, WAYS, RUN = 64, 10, 640, 4, 3, 2
 JOB = np.dtype(
     {
         "names": ["begin", "samples", "length", "start", "row", "rate"],
@@ -67,22 +67,42 @@ class Shape:
         return self.inputs * UNITS + UNITS + self.classes * UNITS + self.classes
 
     @property
-    def shared_bytes(self) -> int:
-        """What a thread block needs of shared memory."""
-        layers = (self.inputs + 1) * UNITS + self.classes * UNITS
-        plan = 8 + SLOTS * (2 * 16 + 4)
-        return 4 * (layers + (WARPS + 2) * SAMPLES * UNITS + SAMPLES * 16 + 4 * 16 + 2 * UNITS + plan)
+    def parts(self) -> int:
+        """How many bfloat16 add up to an input: a pixel is one, a float32 three."""
+        return 1 if self.pixels else 3
 
     @property
-    def slot_bytes(self) -> int:
-        """What a thread block needs of the device's memory: tables of four batches' inputs, and lists."""
-        words = (self.inputs + 1) * (SAMPLES // 2 if self.pixels else SAMPLES)
-        return SLOTS * (16 * -(-words // 4) + 2 * SLICES * (-(-self.inputs // SLICES) + 2))
+    def tiles(self) -> int:
+        """How many tiles of 8 inputs a warp has."""
+        return -(-self.inputs // (8 * WAYS))
+
+    @property
+    def kept(self) -> int:
+        """How many of them have their weights in registers."""
+        most = 15 if self.parts == 1 else 25
+        return min(self.tiles, most - (most - self.tiles) % RUN)
+
+    @property
+    def plane(self) -> int:
+        """The length of a sample's inputs in one part, padded."""
+        return 16 * -(-8 * WAYS * self.tiles // 16)
+
+    @property
+    def sample_bytes(self) -> int:
+        """What a sample takes in memory: its inputs, and 16 bytes about them."""
+        return 2 * self.parts * self.plane + 16
+
+    @property
+    def shared_bytes(self) -> int:
+        """What a thread block needs of shared memory."""
+        group = 8 * 2 * 16 + 4 * (16 * (16 + 4 * SAMPLES) + 2 * 16)
+        matrices = 512 * (16 + 16 * WAYS + 8 + 4 * WAYS * max(1, self.tiles - self.kept)) + 4 * 4 * SAMPLES * 16
+        each = SAMPLES * (2 * 8 + 2 * 4) + SLOTS * (8 + 4) + 4 * 16
+        return SLOTS * SAMPLES * self.sample_bytes + 4 * group + matrices + each + JOB.itemsize
 
     def source(self) -> str:
-        """The text of the kernels for this shape."""
-        sizes = {"PIXEL": "unsigned short" if self.pixels else "float", "HALVES": int(self.pixels)}
-        sizes |= {"INPUTS": self.inputs, "CLASSES": self.classes}
+        """The text of the kernel for this shape."""
+        sizes = {"PARTS": self.parts, "INPUTS": self.inputs, "CLASSES": self.classes}
         return "".join(f"#define {name} {value}\n" for name, value in sizes.items()) + SOURCE.read_text()
 
 
@@ -91,9 +111,7 @@ def shape_of(dataset: Dataset) -> Shape:
     return Shape(prod(dataset.train_x.shape[1:]), int(dataset.classes), dataset.train_x.dtype == np.uint8)
 
 
-def training_arrays(
-    data: Dataset, factor: float
-) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+def training_rows(data: Dataset, factor: float) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
     """Return the training set as the kernel reads it; a sample of zeros without a label, -1, comes last.
 
     Args:
@@ -101,17 +119,43 @@ def training_arrays(
         factor: what inputs are multiplied by.
 
     Returns:
-        Inputs (n + 1, inputs), bfloat16 as its bits for pixels and else float32; masks (n + 1, words), a bit for each
-        input that is not zero; labels (n + 1,); the sums of the inputs, times the factor (n + 1,).
+        Rows (n + 1, bytes): inputs as bfloat16, `Shape.parts` times `Shape.plane`; the label, int32; the sum of the
+        inputs, times the factor, float32; a bit for each run of inputs beyond those kept that are not all zero, uint32;
+        4 bytes more. Places (inputs,): the order of the inputs, those first that are zero in the fewest samples.
     """
-    x = np.concatenate([data.train_x.reshape(len(data.train_x), -1), np.zeros((1, shape_of(data).inputs), np.uint8)])
-    bits = np.zeros((len(x), -(-x.shape[1] // 32) * 4), np.uint8)
-    bits[:, : -(-x.shape[1] // 8)] = np.packbits(x != 0, axis=1, bitorder="little")
-    sums = (factor * x.sum(axis=1, dtype=np.float64)).astype(np.float32)
-    labels = np.append(data.train_y, -1).astype(np.int32)
-    if x.dtype == np.uint8:
-        x = (np.arange(256, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)[x]
-    return x, bits.view(np.int32), labels, sums
+    shape = shape_of(data)
+    x = data.train_x.reshape(len(data.train_x), -1)
+    places = np.argsort(-np.count_nonzero(x, axis=0), kind="stable").astype(np.uint16)
+    rows = np.zeros((len(x) + 1, shape.sample_bytes), np.uint8)
+    planes = rows[:-1, :-16].view(np.uint16).reshape(len(x), shape.parts, shape.plane)
+    rest = x[:, places].astype(np.float32)
+    for run, first in enumerate(range(8 * WAYS * shape.kept, shape.inputs, 8 * WAYS * RUN)):
+        needed = (rest[:, first : first + 8 * WAYS * RUN] != 0).any(axis=1)
+        rows[:-1, -8:-4].view(np.uint32)[:, 0] |= needed * np.uint32(1 << run)
+    for part in range(shape.parts):
+        upper = rest.view(np.uint32) & np.uint32(0xFFFF0000)
+        planes[:, part, : shape.inputs] = upper >> 16
+        rest = rest - upper.view(np.float32)
+    rows[:, -16:-12].view(np.int32)[:, 0] = np.append(data.train_y, -1)
+    rows[:-1, -12:-8].view(np.float32)[:, 0] = factor * x.sum(axis=1, dtype=np.float64)
+    return rows, places
+
+
+def tile_order(shape: Shape, places: NDArray[np.uint16]) -> NDArray[np.int64]:
+    """Return where the kernel's lanes find their weights of the first layer in a model that has a zero after it.
+
+    Args:
+        shape: the sizes.
+        places: (inputs,) the order of the inputs.
+
+    Returns:
+        (weights,): by tile, warp, lane, and four weights: two neighbouring inputs of a unit, and of one 8 further.
+    """
+    tile, warp, lane, i = np.ogrid[: shape.tiles, : 4 * WAYS, :32, :4]
+    unit = warp % 4 * 16 + lane // 4 + i // 2 * 8
+    p = (WAYS * tile + warp // 4) * 8 + lane % 4 * 2 + i % 2
+    there = unit * shape.inputs + places.astype(np.int64)[np.minimum(p, shape.inputs - 1)]
+    return np.where(p < shape.inputs, there, shape.parameters).ravel()
 
 
 def steps_of(jobs: Sequence[Job], batch: int) -> NDArray[np.int64]:
@@ -187,8 +231,9 @@ def unsupported_reason(dataset: Dataset, hidden: Sequence[int], batch_size: int,
         return f"it is made for one hidden layer of {UNITS} units, batches of at most {SAMPLES} and at most 16 classes"
     properties: Any = torch.cuda.get_device_properties(device)
     room = properties.shared_memory_per_block_optin
-    if shape.shared_bytes > room:
-        return f"a model needs {shape.shared_bytes} bytes of a block's shared memory, and {device} has {room}"
+    if properties.major < 9 or shape.shared_bytes > room:
+        needed = f"an H100 or later, with {shape.shared_bytes} bytes of shared memory a block"
+        return f"it needs {needed}; {device} is of generation {properties.major} and has {room}"
     return ""
 
 
@@ -218,12 +263,14 @@ class MlpCudaEngine:
         self._center = float(data.shift) / float(data.scale)
         self._factor = 1.0 / ((255.0 if self._shape.pixels else 1.0) * data.scale)
         try:
-            x, self._masks, self._y, self._sums = map(self._tensor, training_arrays(data, self._factor))
+            rows, places = training_rows(data, self._factor)
+            self._rows, self._places = self._tensor(rows), self._tensor(places)
+            self._back, self._tiles = self._tensor(np.argsort(places)), self._tensor(tile_order(self._shape, places))
+            self._y = self._tensor(data.train_y)
             test = self._tensor(data.test_x.reshape(len(data.test_x), -1)).float()
             self._test_x, self._test_y = test * self._factor - self._center, self._tensor(data.test_y)
         except torch.OutOfMemoryError as error:
             raise InputError(f"the data does not fit into the memory of {self._device}: {error}; use 'cpu'") from None
-        self._x = x.view(torch.bfloat16) if self._shape.pixels else x
         self._streams = [torch.cuda.Stream(self._device) for _ in range(2)]  # type: ignore[no-untyped-call]
         self._train = _kernel(self._shape, str(self._device))
         self._at_once = int(torch.cuda.get_device_properties(self._device).multi_processor_count)
@@ -255,7 +302,7 @@ class MlpCudaEngine:
         Where memory runs out, fewer train at a time, now and later, and their models go to this process's memory.
         """
         if any(job.bits != WEIGHT_BITS for job in jobs):
-            jobs = checked_jobs(jobs, self.parameters, len(self._y) - 1)
+            jobs = checked_jobs(jobs, self.parameters, len(self._y))
             found = self._trained(jobs)
             return rounded_updates(jobs, found.models(), found.losses, found.rms, self.tensors)
         return self._trained(jobs)
@@ -285,8 +332,11 @@ class MlpCudaEngine:
         starts, which = starts_of(jobs, checked_starts(jobs, self.parameters), self.parameters, self._device)
         alike = len({job.order.shape for job in jobs}) < 2
         numbers = np.arange(len(jobs)) if alike else np.argsort(-steps_of(jobs, self._batch), kind="stable")
+        tiles = functional.pad(starts, (0, 1)).index_select(1, self._tiles)
+        sums = starts[:, : self._shape.inputs * UNITS].view(len(starts), UNITS, -1).sum(2, dtype=torch.float64)
         models = torch.empty((len(jobs), self.parameters), device=self._device)
         losses = torch.empty((len(jobs), 2), dtype=torch.float64, device=self._device)
+        memory = starts, tiles, sums, models, losses
         now = torch.cuda.current_stream(self._device)
         # Jobs are checked and sent while those before them train: nothing in this loop waits for the GPU.
         for count, first in enumerate(range(0, len(jobs), self._at_once)):
@@ -294,13 +344,13 @@ class MlpCudaEngine:
             stream = self._streams[count % 2]
             stream.wait_stream(now)
             with torch.cuda.stream(stream):
-                self._train_part([jobs[number] for number in part], which[part], part, (starts, models, losses))
+                self._train_part([jobs[number] for number in part], which[part], part, memory)
         for stream in self._streams:
             now.wait_stream(stream)
         visited = np.array([job.order.size for job in jobs], np.float64)
-        sums, asked = losses.cpu().numpy(), np.array([job.rms for job in jobs], bool)
-        rms = np.sqrt(np.where(asked, sums[:, 1] / visited, np.nan))
-        return DeviceUpdates(starts, which, models, sums[:, 0] / visited, rms, self.tensors)
+        found, asked = losses.cpu().numpy(), np.array([job.rms for job in jobs], bool)
+        rms = np.sqrt(np.where(asked, found[:, 1] / visited, np.nan))
+        return DeviceUpdates(starts, which, models, found[:, 0] / visited, rms, self.tensors)
 
     def _train_part(
         self, jobs: list[Job], starts: NDArray[np.int64], rows: NDArray[np.int64], memory: tuple[Tensor, ...]
@@ -311,18 +361,17 @@ class MlpCudaEngine:
             jobs: n of them.
             starts: (n,) rows of their initial models.
             rows: (n,) where their results belong.
-            memory: on the device: initial models (S, P), trained ones (J, P), sums of losses and of squares (J, 2).
+            memory: on the device: initial models (S, P), their first layers as lanes hold them and its sums over inputs
+                (S, UNITS); trained models (J, P), sums of losses and of squares (J, 2).
         """
-        initial, models, losses = memory
-        held = packed(jobs, starts, rows, self._batch, self._rate, len(self._y) - 1)
+        initial, tiles, sums, models, losses = memory
+        held = packed(jobs, starts, rows, self._batch, self._rate, len(self._y))
         sent, head = held.to(self._device, non_blocking=True), len(jobs) * JOB.itemsize
-        slots = torch.empty(len(jobs) * self._shape.slot_bytes, dtype=torch.uint8, device=self._device)
-        data = [self._x, self._masks, self._y, self._sums, sent[head:], sent[:head]]
-        setting = [self._factor, 1.0 / self._factor, self._center, self._batch, len(self._y) - 1]
+        setting = [self._factor, 1.0 / self._factor, self._center, self._batch, len(self._y)]
         self._train(
             grid=(len(jobs), 1, 1),
-            block=(THREADS + HELPERS, 1, 1),
-            args=[initial, models, slots, *data, *setting, losses],
+            block=(THREADS, 1, 1),
+            args=[initial, models, self._rows, self._places, tiles, sums, sent[head:], sent[:head], *setting, losses],
             shared_mem=self._shape.shared_bytes,
         )
 
@@ -339,12 +388,17 @@ class MlpCudaEngine:
         """Return the mean loss (J,) of each job's start on the training samples of its order."""
         found = [np.empty(0)]
         with exact(tf32=False):
-            for job in checked_jobs(jobs, self.parameters, len(self._y) - 1):
+            for job in checked_jobs(jobs, self.parameters, len(self._y)):
                 ids, model = self._tensor(job.order.ravel()), self._tensor(job.start[np.newaxis])
-                scaled = self._x[ids].float() * self._factor - self._center
+                scaled = self._inputs(ids) * self._factor - self._center
                 sums = self._scores(model, scaled, self._y[ids].long())
                 found.append(sums[:, 1].cpu().numpy() / job.order.size)
         return np.concatenate(found)
+
+    def _inputs(self, ids: Tensor) -> Tensor:
+        """(n, inputs) of some training samples, as they are in the data set."""
+        planes = self._rows[ids, :-16].view(torch.bfloat16).view(len(ids), self._shape.parts, -1)
+        return planes.float().sum(1)[:, self._back]
 
     def _scores(self, models: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """(K, 2) how many samples each model labels rightly, and the sum of their losses."""

@@ -31,6 +31,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Data = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 """Training inputs, labels, and what scales inputs for the network."""
 
+PINNED = 2**28  # bytes; PyTorch keeps memory that was pinned
 _GOLDEN = wrapped(0x9E3779B97F4A7C15)
 
 
@@ -296,7 +297,7 @@ class DeviceUpdates:
         shares = np.ones(len(self.trained)) if weights is None else np.asarray(weights, np.float64)
         row = torch.tensor(shares / shares.sum(), dtype=torch.float32, device=self.trained.device)
         with exact(tf32=False):
-            return cast(Vector, (row @ self.trained).cpu().numpy())
+            return _on_host(row @ self.trained)
 
     def norms(self) -> NDArray[np.float64]:
         """Return the Euclidean lengths (J,) of the updates."""
@@ -325,7 +326,14 @@ class DeviceUpdates:
 
     def models(self) -> NDArray[np.float32]:
         """Return all models (J, P), copied to this process's memory."""
-        return cast(NDArray[np.float32], self.trained.cpu().numpy())
+        return _on_host(self.trained)
+
+
+def _on_host(tensor: Tensor) -> NDArray[Any]:
+    """Copy to this process's memory: pinned, if that is little, for the driver copies slowly to other memory."""
+    held = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda and tensor.nbytes <= PINNED)
+    found: NDArray[Any] = held.copy_(tensor).numpy()
+    return found
 
 
 def starts_of(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from fedcell.protocol.columns import Table, column, part
+from fedcell.protocol.columns import MAX_WHOLE, Rows, Table, column, part
 from fedcell.protocol.estimates import MIN_SECONDS, Estimates, is_exploration_round
 from fedcell.protocol.signals import SIGNALS, Reports, signals_of
 from fedcell.schedule.plan import Links, Plan, Timing
@@ -196,8 +196,13 @@ class Knowledge(Table):
         if "profiles" not in found:
             found["profiles"] = self.profiles[some] if self.profiles.shape[1] else None
         for one in SIGNALS if policy is None else signals_of(type(policy)):
-            values: NDArray[Any] = getattr(self.reports, one.name)
-            found[one.name] = None if one.wide and values.shape[1] == 0 else values[some]
+            values: NDArray[Any] | Rows = getattr(self.reports, one.name)
+            if one.wide and values.shape[1] == 0:
+                found[one.name] = None
+            elif isinstance(values, Rows) and values.shape[0] * values.shape[1] > MAX_WHOLE:
+                found[one.name] = values.take(some)
+            else:
+                found[one.name] = values[some]
         return found
 
     def with_participation(self, devices: Indices, weights: Floats | None = None) -> "Knowledge":
@@ -321,9 +326,10 @@ class Knowledge(Table):
         unknown = seen & ~np.isfinite(links.upload_s[plan.devices])
 
         def learnt(estimates: Estimates, time_s: Floats, which: Bools, known_s: Floats, planned_s: Floats) -> Estimates:
-            assumed_s = np.where(np.isfinite(known_s), np.inf, planned_s)[
-                plan.devices
-            ]  # what was known was no optimism
+            if not which.any():
+                return estimates.with_first_seen(there, clock_s)
+            known_s, planned_s = known_s[plan.devices], planned_s[plan.devices]
+            assumed_s = np.where(np.isfinite(known_s), np.inf, planned_s)  # what was known was no optimism
             censored = None if timing.censored is None else timing.censored[which]
             observed = estimates.with_observations(
                 trained[which], time_s[which], planned_s=assumed_s[which], censored=censored, clock_s=clock_s
@@ -344,12 +350,14 @@ class Knowledge(Table):
             reports: (n,) ``losses``, ``rms_losses``, ``norms`` and (n, d) ``updates``, as far as there are any; what is
                 not finite counts as not reported.
         """
-        changed: dict[str, NDArray[Any]] = {}
+        changed: dict[str, Any] = {}
         for name, values in reports.items():
-            old: NDArray[Any] = getattr(self.reports, name)
-            wide = values.ndim > 1 and old.shape[1] != values.shape[1]
-            changed[name] = np.full((len(self), values.shape[1]), np.nan) if wide else old.copy()
+            old: NDArray[Any] | Rows = getattr(self.reports, name)
             told = np.isfinite(values) if values.ndim == 1 else np.isfinite(values).all(axis=1)
+            if isinstance(old, Rows):
+                changed[name] = old.with_rows(devices[told], values[told])
+                continue
+            changed[name] = old.copy()
             changed[name][devices[told]] = values[told]
         heard_round = self.heard_round.copy()
         heard_round[devices] = round_index

@@ -88,7 +88,7 @@ def uses_signal(policy: Policy, signal: Signal) -> bool:
 
 Reports = make_dataclass(
     "Reports",
-    [(one.name, Floats, column(float("nan"), wide=one.wide, later=one.later)) for one in SIGNALS],
+    [(one.name, Floats, column(float("nan"), wide=one.wide, later=one.later, sparse=one.wide)) for one in SIGNALS],
     bases=(Table,),
     frozen=True,
     eq=False,

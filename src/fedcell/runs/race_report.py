@@ -221,7 +221,7 @@ def race_command(spec: Spec, target: float) -> tuple[str, str | None]:
         >>> from fedcell.runs.race_report import race_command
         >>> race = fc.Spec(budget_s=60.0, grid={"policy": ["greedy", "all"], "seed": [0, 1]})
         >>> race_command(race, 0.7)
-        ('fedcell race --policy greedy --policy all --seeds 2 --budget-s 60 --target 0.7', None)
+        ('fedcell race --policy greedy --policy all --seeds 2 --budget-s 60 --evaluate rounds:1 --target 0.7', None)
     """
     aim = [] if target == TARGET_ACCURACY else ["--target", _text(target)]
     changes = _changes(spec)

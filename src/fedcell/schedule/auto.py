@@ -16,7 +16,6 @@ the round times T, and the least product of two means is found by minimising, ro
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import exp, log
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -27,7 +26,7 @@ from typing_extensions import override
 from fedcell.errors import InputError, require_number
 from fedcell.quantisation import BITS, checked_bits, noise
 from fedcell.schedule.bandwidth import allocate
-from fedcell.schedule.diverse import SetSearch
+from fedcell.schedule.diverse import SetSearch, least_of
 from fedcell.schedule.downlink import best_under
 from fedcell.schedule.greedy import Greedy
 from fedcell.schedule.plan import Report
@@ -205,17 +204,21 @@ class Auto(Policy):
     @override
     def choose(self, view: RoundView, rng: np.random.Generator) -> Indices:
         """Return the devices of the best round that the search found."""
-        return _decision(self, view).devices
+        return self._decision(view).devices
 
     @override
     def local_epochs(self, view: RoundView, devices: Indices) -> Floats | None:
-        epochs = _decision(self, view).epochs
+        epochs = self._decision(view).epochs
         return None if epochs is None else np.full(devices.size, epochs)
 
     @override
     def upload_bits(self, view: RoundView, devices: Indices) -> Floats | None:
-        bits = _decision(self, view).bits
+        bits = self._decision(view).bits
         return None if bits is None else np.full(devices.size, float(bits))
+
+    def _decision(self, view: RoundView) -> "_Choice":
+        """What is decided for the round of a view; once, though a plan asks three times."""
+        return view.once(self, lambda: _decision(self, view))
 
     @override
     def learn(self, view: RoundView, report: Report) -> Floats | None:
@@ -232,7 +235,7 @@ class Auto(Policy):
             sums._replace(
                 bits=sums.bits + float(report.bits.mean()),
                 rounds=sums.rounds + 1.0,
-                lacked=sums.lacked + _Round.of(view, sums).lacked(report.devices, report.bits),
+                lacked=sums.lacked + _lacked(view, sums, report),
                 seconds=sums.seconds + report.round_s,
             )
         )
@@ -308,17 +311,25 @@ class _Round:
     rounding: Floats
 
     @classmethod
-    def of(cls, view: RoundView, sums: _Sums) -> "_Round":
-        """Return it for a view, after so much has been learnt."""
+    def of(cls, view: RoundView, sums: _Sums, some: Indices | None = None) -> "_Round":
+        """Return it for a view, after so much has been learnt; or for some of its devices only, in their order."""
         makeup, M, profiles = sums.makeup(), len(view), profiles_of(view)
         if profiles is None:
             profiles = Profiles(np.zeros((M, 1)), np.ones(M))
-        z = np.sqrt(makeup.own) * profiles.z
         recent = np.zeros(M) if view.recent is None else view.recent
-        own = makeup.own * profiles.unknown if profiles.z.any() else np.full(M, makeup.own)
+        few: Indices | slice = slice(None)
+        if some is None:
+            past_z, lately = profiles.z, recent
+        else:  # in a large cell few devices have trained lately
+            few, trained = some, np.flatnonzero(recent)
+            past_z, lately = profiles.z[trained], recent[trained]
+        scale = np.sqrt(makeup.own)
+        z = scale * profiles.z[few]
+        own = makeup.own * profiles.unknown[few] if profiles.z.any() else np.full(len(z), makeup.own)
         unknown = own + makeup.hidden + NOISE * makeup.drawn
-        debt = 2.0 * MEMORY * makeup.hidden * recent
-        return cls(makeup, z, MEMORY * (recent @ z), unknown, debt, NOISE * _rounding(view, makeup))
+        debt = 2.0 * MEMORY * makeup.hidden * recent[few]
+        past = MEMORY * (lately @ (z if some is None else scale * past_z))
+        return cls(makeup, z, past, unknown, debt, NOISE * _rounding(view, makeup)[:, few])
 
     def lacked(self, devices: Indices, bits: Floats) -> float:
         """Return F of a round that is over, without what earlier ones lacked."""
@@ -332,6 +343,13 @@ class _Round:
         balance = float(np.square(self.z[devices].mean(axis=0) + self.past).sum())
         noise = float(unknown[devices].sum()) / n**2 + float(self.debt[devices].sum()) / n
         return self.makeup.common + balance + noise
+
+
+def _lacked(view: RoundView, sums: _Sums, report: Report) -> float:
+    """Return F of a round that is over, without what earlier ones lacked."""
+    if len(view) <= MANY:
+        return _Round.of(view, sums).lacked(report.devices, report.bits)
+    return _Round.of(view, sums, report.devices).lacked(np.arange(report.devices.size), report.bits)
 
 
 def _rounding(view: RoundView, makeup: Makeup) -> Floats:
@@ -354,22 +372,26 @@ def _rounding(view: RoundView, makeup: Makeup) -> Floats:
     return found
 
 
-@lru_cache(maxsize=4)
 def _decision(policy: Auto, view: RoundView) -> _Choice:
-    """Decide a round. A view is one round's, so what is kept here is only not computed again for the same plan."""
     sums = _kept(view)
     epochs = _epochs(policy, view, sums)
-    made = _Round.of(view, sums)
+    work = 1.0 if epochs is None else epochs / view.epochs
     price = 0.0 if sums.rounds == 0.0 or sums.seconds <= 0.0 else sums.lacked / sums.seconds
     most = max_scheduled(view, policy.max_devices, "max_devices")
-    search = _Search(policy, view, made, most, price, 1.0 if epochs is None else epochs / view.epochs)
+    few: Indices | None = None
+    if len(view) > MANY and policy.who == "auto" and view.downlink is None:
+        few = _candidates(view, work)
+        made = _Round.of(view, sums, few)
+        search = _Search(policy, view.only(few), made, most, price, work)
+    else:
+        search = _Search(policy, view, _Round.of(view, sums), most, price, work)
     best: tuple[float, Indices, int | None] | None = None
     for bits in _bits_to_try(policy, view):
         devices, value = search.best(bits)
         if best is None or value < best[0]:
             best = value, devices, bits
     assert best is not None
-    return _Choice(best[1], epochs, best[2])
+    return _Choice(best[1] if few is None else few[best[1]], epochs, best[2])
 
 
 class _Search:
@@ -377,7 +399,7 @@ class _Search:
 
     def __init__(self, policy: Auto, view: RoundView, made: _Round, most: int, price: float, work: float) -> None:
         self.policy, self.view, self.made, self.most, self.price, self.work = policy, view, made, most, price, work
-        self.order = _candidates(view, made, work)
+        self.order = view.order()
         self.sets = SetSearch(
             view, np.ascontiguousarray(made.z[self.order]), made.past, most, order=self.order,
             linear=made.debt[self.order], price=price,
@@ -418,25 +440,23 @@ class _Search:
         return devices, worth(devices, seconds(devices))
 
 
-def _candidates(view: RoundView, made: _Round, work: float) -> Indices:
-    """Return devices to choose from, in an order that does not depend on that of the arrays.
+def _candidates(view: RoundView, work: float) -> Indices:
+    """Return the devices of a large cell to choose from, in an order that does not depend on that of the arrays.
 
-    In a large cell these are those that would be done soonest alone, and for each axis of the profiles those of each
-    side that would be: whoever is like them and slower brings nothing more.
+    These are those that would be done soonest alone, and for each axis of the profiles those of each side that would
+    be: whoever is like them and slower brings nothing more.
     """
-    order = view.order()
-    if order.size <= MANY:
-        return order
-    part = np.full(order.size, 1.0 if view.weights is None else float(view.upload_part(FIRST_BITS)))
-    law = view.law.take(order).scaled(part)
+    order, profiles = view.order(), profiles_of(view)
+    part = 1.0 if view.weights is None else float(view.upload_part(FIRST_BITS))
+    law = view.law.take(order).scaled(np.full(order.size, part))
     alone_s = law.upload_s(part * view.upload_s[order], np.ones(order.size)) + work * view.compute_s[order]
-    soonest = np.argsort(alone_s, kind="stable")
     wanted = np.zeros(order.size, np.bool_)
-    wanted[soonest[: MANY // 2]] = True
-    for side in (made.z[order].T[:MANY_AXES], -made.z[order].T[:MANY_AXES]):
-        for axis in side:
-            on_it = np.flatnonzero(axis[soonest] > 0.5 * axis.max())
-            wanted[soonest[on_it[:EACH_SIDE]]] = True
+    wanted[least_of(alone_s, MANY // 2)] = True
+    for axis in () if profiles is None else profiles.z.T[:MANY_AXES]:
+        values = axis[order]
+        for on_it in (values > 0.5 * values.max(), values < 0.5 * values.min()):
+            there = np.flatnonzero(on_it)
+            wanted[there[least_of(alone_s[there], EACH_SIDE)]] = True
     if view.must_include is not None:
         wanted |= view.must_include[order]
     return order[wanted]
@@ -467,7 +487,8 @@ def _epochs(policy: Auto, view: RoundView, sums: _Sums) -> float | None:
     if policy.epochs is not None:
         return float(policy.epochs)
     M = len(view)
-    fast = np.argsort(view.upload_s, kind="stable")[: max(1, int(min(M // 4, view.law.max_devices)))]
+    count = max(1, int(min(M // 4, view.law.max_devices)))
+    fast = least_of(view.upload_s, count)
     bits = sums.usual_bits if policy.bits is None else policy.bits
     part = np.full(fast.size, 1.0 if view.weights is None else float(view.upload_part(bits)))
     starts_s = np.zeros(fast.size) if view.downlink is None else view.downlink.starts_s(fast)

@@ -38,6 +38,8 @@ MEDIUM = 32
 USUAL_THETA = 0.1
 """Of the paper's optimum from which the search starts where time has a price."""
 
+MANY = 1024
+"""In larger cells devices that are too slow for any better set are sorted out before the search looks at them."""
 NOBODY = -1
 """In place of a device, or of a member's place."""
 NO_GAIN = -2
@@ -69,6 +71,7 @@ def _entrant(  # pragma: no cover - compiled
     linear: Floats,
     past: Floats,
     inside: Bools,
+    near_enough: Indices,
     group: Floats,
     size: int,
     total_unknown: float,
@@ -80,7 +83,7 @@ def _entrant(  # pragma: no cover - compiled
     """Return the device outside whose addition to the set gives the least value below ``best``, and it; NOBODY if none.
 
     The set is the first ``size`` of the group, which has room for one more; the group's row TOTAL is the sum of its z,
-    ``total_unknown`` that of its unknown parts.
+    ``total_unknown`` that of its unknown parts. No others than the devices ``near_enough`` could enter.
     """
     d, n = z.shape[1], size + 1
     found = NOBODY
@@ -94,7 +97,7 @@ def _entrant(  # pragma: no cover - compiled
         target[j] = group[_TOTAL, j] + n * past[j]
     # No entrant shortens the round: most fail on this alone, which costs less than asking whether they fit.
     shortest = round_time(law, group, size, 0.0) * (1.0 - 1e-12) if size > 0 else 0.0
-    for k in range(c.size):
+    for k in near_enough:
         if inside[k] or exceeds(law, c[k], t[k], e[k], longest, room_left):
             continue
         square = 0.0
@@ -117,6 +120,39 @@ def _entrant(  # pragma: no cover - compiled
 
 
 @cached_njit(nogil=True)
+def _within(  # pragma: no cover - compiled
+    law: Any, c: Floats, t: Floats, e: Floats, longest: float, room_left: float, devices: Indices
+) -> Indices:
+    """Return those of some devices, ascending, that could be done by then with the part of the band that is left.
+
+    No set with another one is below the value for which a round lasts at most so long.
+    """
+    found, n = np.empty(devices.size, np.int64), 0
+    for k in devices:
+        if not exceeds(law, c[k], t[k], e[k], longest, room_left):
+            found[n] = k
+            n += 1
+    return found[:n]
+
+
+@cached_njit(nogil=True)
+def _most_room(  # pragma: no cover - compiled
+    law: Any, c: Floats, t: Floats, e: Floats, members: Indices, longest: float, leaving: int
+) -> float:
+    """Return how much of the band may be left, in a round of that length, once so many members have left: 1 or 2."""
+    taken = first = second = 0.0
+    for i in members:
+        share = need(law, c[i], t[i], e[i], longest)
+        taken += share
+        if share > first:
+            first, second = share, first
+        elif share > second:
+            second = share
+    room_left: float = 1.0 - (taken - first - (second if leaving > 1 else 0.0))
+    return room_left + 1e-9 if room_left < 1.0 else 1.0  # of infinite needs nothing is known
+
+
+@cached_njit(nogil=True)
 def _moved(  # pragma: no cover - compiled
     law: Any,
     c: Floats,
@@ -127,6 +163,7 @@ def _moved(  # pragma: no cover - compiled
     linear: Floats,
     past: Floats,
     inside: Bools,
+    near_enough: Indices,
     members: Indices,
     sizes: tuple[int, int],
     out: tuple[int, int],
@@ -184,8 +221,9 @@ def _moved(  # pragma: no cover - compiled
         if first >= 0:
             inside[first] = True
         k, value = _entrant(
-            law, c, t, e, z, unknown, linear, past, inside, group, n, total_unknown, total_linear, theta, price, best
-        )
+            law, c, t, e, z, unknown, linear, past, inside, near_enough, group, n, total_unknown, total_linear, theta,
+            price, best,
+        )  # fmt: skip
         if first >= 0:
             inside[first] = False
         if k >= 0:
@@ -252,8 +290,15 @@ def _search(  # pragma: no cover - compiled
         members[i] = start[i]
         inside[start[i]] = True
     value, pairs = np.inf, False
+    soon_enough = np.arange(M)
+    near_enough = soon_enough
     while True:
         best, out, first, enters = value * _LESS, (NOBODY, NOBODY), NOBODY, NO_GAIN
+        if M > MANY and np.isfinite(value):
+            longest = _longest(value, theta, price)
+            room_left = _most_room(law, c, t, e, members[:size], longest, 2 if pairs else 1)
+            soon_enough = _within(law, c, t, e, longest, 1.0, soon_enough)
+            near_enough = _within(law, c, t, e, longest, room_left, soon_enough)
         whole_unknown = whole_linear = 0.0
         group[_WHOLE, :d] = 0.0
         for i in members[:size]:
@@ -276,6 +321,7 @@ def _search(  # pragma: no cover - compiled
                 linear,
                 past,
                 inside,
+                near_enough,
                 members,
                 sizes,
                 leave,
@@ -410,12 +456,21 @@ def diverse_set(
         (n,) device indices, in no particular order.
     """
     order = view.order()
-    z = np.ascontiguousarray(profiles.z[order])
+    in_order = bool((order[1:] > order[:-1]).all())
+    z = np.ascontiguousarray(profiles.z if in_order else profiles.z[order])
     if past is None:
         past = np.zeros(z.shape[1])
         if memory > 0.0 and view.recent is not None:
             past = memory * (view.recent[order] @ z)
     return SetSearch(view, z, past, most, order=order).best(theta, profiles.unknown[order])[0]
+
+
+def least_of(values: Floats, count: int) -> Indices:
+    """Return the places of the least so many values in their order, of equal ones the first."""
+    if values.size <= max(count, MANY):
+        return np.argsort(values, kind="stable")[:count]
+    there = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
+    return there[np.argsort(values[there], kind="stable")[:count]]
 
 
 class SetSearch:
@@ -475,7 +530,7 @@ class SetSearch:
         if work != 1.0:
             t = work * t
         needs = law.needs(c, t)
-        near = np.argsort(law.upload_s(c, np.ones(M)) + t, kind="stable")[:CANDIDATES]
+        near = least_of(law.upload_s(c, np.ones(M)) + t, CANDIDATES)
 
         def end(start: Indices, deep: bool) -> tuple[Indices, float]:
             found: tuple[Indices, float] = _search(

@@ -182,7 +182,8 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
             size += 1
     if total > FITS:
         return 0
-    low, high = int(np.int64(0)), size - 1  # a literal 0 would have `parted` compiled twice
+    low: Any = np.int64(0)
+    high = size - 1  # a literal 0 would have `parted` compiled twice
     while low <= high:
         i, j, pivot = parted(needs, low, high)
         part = 0.0
@@ -197,7 +198,8 @@ def _fitting(law: Any, c: Floats, t: Floats, e: Floats, q: int, T: float) -> int
         low = j + 1 + equal
         if low < i:
             break
-    return q + low
+    found: int = q + low
+    return found
 
 
 @cached_njit(nogil=True)

@@ -97,7 +97,10 @@ def profiles_of(view: RoundView) -> Profiles | None:
     Args:
         view: what the server knows this round.
     """
-    return None if view.profiles is None else standardise(view.profiles, view.profile_noise)
+    profiles = view.profiles
+    if profiles is None:
+        return None
+    return view.once("profiles", lambda: standardise(profiles, view.profile_noise))
 
 
 def imbalance(profiles: Profiles, devices: Indices, weights: ArrayLike | None = None) -> float:

@@ -1,8 +1,9 @@
 """What a policy sees of a round: RoundView. Whatever history a policy may use is in it."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,8 @@ from fedcell.types import Bools, Floats, Indices
 
 if TYPE_CHECKING:
     from fedcell.schedule.downlink import Downlink
+
+T = TypeVar("T")
 
 # Fields of RoundView with an entry for each device: anything, finite numbers, or what devices tell: NaN if unknown.
 _EACH, _FINITE, _REPORTED = {"each": "any"}, {"each": "finite"}, {"each": "reported"}
@@ -258,7 +261,7 @@ class RoundView:
         if len(devices) == 0:
             raise InputError("a view of no devices was asked for; give at least one device")
         c, t = (times[devices] for times in self._times)
-        few: dict[str, Any] = {"_times": (c, t), "upload_s": read_only(c), "compute_s": read_only(t)}
+        few: dict[str, Any] = {"_computed": {}, "_times": (c, t), "upload_s": read_only(c), "compute_s": read_only(t)}
         for name in _COLUMNS:
             column = getattr(self, name)
             if column is not None and not isinstance(column, Undeclared):
@@ -314,7 +317,16 @@ class RoundView:
 
     def order(self) -> Indices:
         """(M,) the device indices in an order that does not depend on the order of the arrays."""
-        return np.lexsort((self.compute_s, self.upload_s)) if self.ids is None else np.argsort(self.ids)
+        if self.ids is None:
+            return np.lexsort((self.compute_s, self.upload_s))
+        return np.arange(len(self)) if (self.ids[1:] > self.ids[:-1]).all() else np.argsort(self.ids)
+
+    def once(self, what: Hashable, compute: Callable[[], T]) -> T:
+        """Return what was computed of this view by that name; if nothing was, compute it and keep it."""
+        kept: dict[Hashable, T] = self.__dict__.setdefault("_computed", {})
+        if what not in kept:
+            kept[what] = compute()
+        return kept[what]
 
 
 _COLUMNS = tuple(one.name for one in fields(RoundView) if "each" in one.metadata)

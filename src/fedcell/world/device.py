@@ -212,6 +212,13 @@ class Devices(Section):
             )
 
     @cached_property
+    def mean_s(self) -> Floats:
+        """(M,) the mean compute times; see `expected_compute_s`."""
+        found = mean_compute_s(self.samples, self.seconds_per_sample, self.samples_per_second)
+        found.flags.writeable = False
+        return found
+
+    @cached_property
     def training_j(self) -> Floats:
         """(M,) the energy of a round's training of devices without a compute_w, in joules; always the same."""
         from fedcell.world.energy import cmos_j
@@ -260,7 +267,7 @@ def expected_compute_s(devices: Devices) -> Floats:
         >>> expected_compute_s(Devices(samples=[1000, 3000])).tolist()
         [2.25, 6.75]
     """
-    return mean_compute_s(devices.samples, devices.seconds_per_sample, devices.samples_per_second)
+    return devices.mean_s
 
 
 @overload

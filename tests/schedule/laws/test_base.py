@@ -51,3 +51,33 @@ def test_a_name_of_0_2_is_answered_with_the_new_one() -> None:
         assert blocks.most == 9
     with pytest.raises(AttributeError, match="'Blocks' object has no attribute 'least'"):
         _ = blocks.least
+
+
+def test_with_lines_of_their_own_all_is_training_and_nothing_is_shared() -> None:
+    law, upload_s, compute_s = fc.Dedicated(), np.array([1.0, 1e9, 0.5]), np.array([2.0, 0.0, 0.25])
+    needs = law.needs(upload_s, compute_s)
+    assert needs.t.tolist() == [3.0, 1e9, 0.75]
+    assert needs.c.tolist() == needs.e.tolist() == pytest.approx([0.75e-15] * 3)  # next to nothing beside the shortest
+    assert law.needs(1e6 * upload_s, compute_s).c.tolist() == pytest.approx([1e-15] * 3)
+    assert law.equal_shares(upload_s, compute_s).tolist() == [1.0] * 3
+    assert law.held_share(np.ones(2)).tolist() == [0.0, 0.0]
+    assert (law.own_lines, law.carries_late, law.resources(1.0, 3e6)) == (True, True, {})
+
+
+def test_a_pipe_bounds_what_lines_of_their_own_bring() -> None:
+    law = fc.Ingress(2e6).for_devices(None, 1_000_000)
+    assert law == fc.Ingress(pipe_s=0.5)
+    assert fc.Ingress(pipe_s=0.5).for_devices(None, 1.0) == fc.Ingress(pipe_s=0.5)
+    whole_s, shares = np.array([1.0, 3.0]), np.array([0.25, 0.75])
+    assert law.upload_s(whole_s, shares).tolist() == [2.0, 3.0]
+    assert law.power_fraction(whole_s, shares).tolist() == [0.5, 1.0]
+    assert law.solo_s(np.array([2.0, 3.0]), shares).tolist() == [2.0, 3.0]
+    assert law.scaled(np.array([0.5, 1.0])).upload_s(np.array([0.5, 3.0]), shares).tolist() == [1.0, 3.0]
+    assert law.scaled(np.array([0.5, 1.0])).take(np.array([1])).upload_s(np.ones(1), np.full(1, 0.5)).tolist() == [1.0]
+    assert (fc.Ingress(2e6).resources(0.5, 3e6), law.resources(0.5, 3e6)) == ({"bits_per_s": 1e6}, {})
+    with pytest.raises(fc.InputError, match="ingress needs seconds here"):
+        fc.Ingress(2e6).check((1,))
+    both: list[dict[str, float]] = [{}, {"bits_per_s": 1e6, "pipe_s": 1.0}]
+    for settings in both:
+        with pytest.raises(fc.InputError, match="ingress needs the rate of the server's uplink"):
+            fc.Ingress(**settings)

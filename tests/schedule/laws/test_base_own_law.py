@@ -23,7 +23,6 @@ from fedcell.schedule import bandwidth
 from fedcell.schedule.laws import LAWS
 from fedcell.schedule.profiles import imbalance, standardise
 from fedcell.sim.spec import parse_stored
-from harness import fedcell
 
 SOURCE = Path(fc.__file__).parent
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -99,12 +98,11 @@ def test_policies_are_right_under_it(law: fc.Law, seed: int) -> None:
     assert worth(diverse.devices) == pytest.approx(min(worth(np.array(s)) for s in sets), rel=1e-9)
 
 
-@pytest.mark.processes
-def test_it_is_planned_with_from_the_command_line(law: fc.Law, tmp_path: Path) -> None:
-    (tmp_path / "own_law.py").write_text((EXAMPLES / "own_law.py").read_text())
+def test_it_is_planned_with_from_the_command_line(law: fc.Law, fedcell_here: Any) -> None:
+    """In this process, which has compiled it. What a process finds in its directory: cli/test_main.py."""
     line = "own_law:Slots:guard=0.03"
     assert law.line == line
-    done = fedcell("plan", EXAMPLES / "devices.csv", "--law", line, cwd=tmp_path)
+    done = fedcell_here("plan", EXAMPLES / "devices.csv", "--law", line, cwd=EXAMPLES)
     assert done.returncode == 0, done.stderr
     assert f"law {line}" in done.stdout
     assert "ms per second" in done.stdout
@@ -112,6 +110,11 @@ def test_it_is_planned_with_from_the_command_line(law: fc.Law, tmp_path: Path) -
     header, first, *_ = plans_csv(planned, several=False).splitlines()
     assert header == "device,index,share,ms_per_second,upload_s,compute_s,finish_s"
     assert float(first.split(",")[3]) == pytest.approx(1000.0 * float(first.split(",")[2]))
+
+
+def test_the_example_prints_its_rounds(law: fc.Law, capsys: pytest.CaptureFixture[str]) -> None:
+    importlib.import_module("own_law").main()
+    assert "guard 0.02, Optimal: 6 devices in 10.34 s\n" in capsys.readouterr().out
 
 
 def test_a_run_with_it_is_simulated_and_keyed_by_its_code(law: fc.Law) -> None:

@@ -274,7 +274,8 @@ def parted(a: Floats, low: int, high: int) -> tuple[int, int, float]:  # pragma:
 def nth_largest(values: Floats, n: int) -> float:  # pragma: no cover - compiled
     """Return the n-th largest, as np.partition would find it, by Hoare's FIND."""
     a, k = values.copy(), values.size - n
-    low, high = int(np.int64(0)), a.size - 1  # a literal 0 would have `parted` compiled twice
+    low: Any = np.int64(0)
+    high = a.size - 1  # a literal 0 would have `parted` compiled twice
     while low < high:
         i, j, _ = parted(a, low, high)
         if k <= j:
