@@ -21,7 +21,7 @@ import pytest
 import fedcell as fc
 from fedcell.protocol import Knowledge
 from fedcell.runs import store_file
-from fedcell.runs.records import Row, decode, encode
+from fedcell.runs.records import Rounds, Row, decode, encode
 from fedcell.runs.store import Measured, Store, differing_fields
 from fedcell.runs.store_file import APPLICATION_ID, MODELS_TABLE, STORE_VERSION, TOURNAMENTS_TABLE
 from fedcell.runs.stored import StoredRace, _doubt
@@ -835,6 +835,123 @@ def test_a_file_of_0_2_stays_readable_and_writable(tmp_path: Path) -> None:
     with Store(path) as store:
         store.put(Spec(seed=1), make_records(2), model=np.zeros(3, np.float32))
         assert (len(store.runs()), store.tournaments()) == (2, [])
+
+
+def test_only_runs_that_were_stored_again_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = [Spec(seed=seed) for seed in range(6)]
+    with Store(tmp_path / "results.db") as store, Store(tmp_path / "results.db") as other:
+        for spec in specs[:4]:
+            store.put(spec, make_records(2))
+        known = {run.key: run for run in store.runs()}
+        assert store.updated([]) == store.runs()
+        assert all(run is known[run.key] for run in store.updated(known.values()))
+        other.delete([specs[0].key()])
+        other.put(specs[1], make_records(3))
+        other.fail(specs[4], "a reason")
+        monkeypatch.setattr("fedcell.runs.store.time.time", lambda: 7.0)  # a clock that was set back
+        other.put(specs[2], make_records(5))
+        found = {run.seed: run for run in store.updated(known.values())}
+        assert [(seed, run.rounds, run.status) for seed, run in sorted(found.items())] == [
+            (1, 3, "done"),
+            (2, 5, "done"),
+            (3, 2, "done"),
+            (4, 0, "failed"),
+        ]
+        assert [run.key for run in found.values()] == sorted(run.key for run in found.values())
+        assert found[3] is known[specs[3].key()]
+        monkeypatch.setattr("fedcell.runs.store._FEW", 2)  # so many that all are read
+        again = {run.seed: run for run in store.updated(known.values())}
+        assert {seed: run.rounds for seed, run in again.items()} == {1: 3, 2: 5, 3: 2, 4: 0}
+        assert again[3] is not known[specs[3].key()]
+
+
+def test_rounds_of_many_runs_are_those_of_each(tmp_path: Path) -> None:
+    specs, lengths = [Spec(seed=seed) for seed in range(4)], [3, 0, 5, 1]
+    with Store(tmp_path / "results.db") as store:
+        for spec, length in zip(specs, lengths, strict=True):
+            records = make_records(length, spec.seed)
+            store.put(spec, [replace(one, joules=math.nan) for one in records] if spec.seed == 2 else records)
+        keys = [spec.key() for spec in reversed(specs)]
+        found = store.rounds_of([*keys, keys[0]])
+        assert list(found) == keys
+        for key, rounds in found.items():
+            alone = Rounds.of(store.numbers(key))
+            for name in ("clock_s", "round_s", "devices", "accuracy", "spent_j", "epochs", "bits", "sent_bytes"):
+                np.testing.assert_array_equal(getattr(rounds, name), getattr(alone, name))
+            assert rounds.diverged == alone.diverged
+        assert store.rounds_of([]) == {}
+        with pytest.raises(fc.InputError, match="has no finished run 00000000"):
+            store.rounds_of([keys[0], "0" * 64])
+
+
+def test_rounds_as_columns_are_those_of_their_records(tmp_path: Path) -> None:
+    """Also of a run without some columns, in a file that has them; and as many runs at a time as are asked for."""
+    plain, specs = make_records(4), [Spec(seed=seed) for seed in range(4)]
+    plain = [replace(one, plan_joules=np.full(one.plan.devices.size, np.nan)) for one in plain]
+    decided = [
+        replace(one, plan=replace(one.plan, epochs=np.ones(one.plan.devices.size)), loss=math.nan)
+        for one in make_records(3, 1)
+    ]
+    with Store(tmp_path / "results.db") as store:
+        for spec, records in zip(specs, (plain, decided, [], plain[:1]), strict=True):
+            store.put(spec, records)
+        keys = [spec.key() for spec in specs]
+        of, tables = zip(*store.tables(keys, 5), strict=True)
+        assert [len(one) for one in of] == [7, 1]
+        assert [len(one) for one, _ in store.tables(keys, 1)] == [4, 3, 1]
+        wanted = [(key, record.to_dict()) for key in keys for record in store.get(key)]
+        found = [
+            (key, {name: value_at(column, row) for name, column in table.items()})
+            for keys_of, table in zip(of, tables, strict=True)
+            for row, key in enumerate(keys_of)
+        ]
+        assert repr(found) == repr(wanted)  # in which NaN is NaN
+
+
+def value_at(column: Any, row: int) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[row].item()
+    begin = int(column.lengths[:row].sum())
+    return None if column.missing[row] else column.values[begin : begin + column.lengths[row]].tolist()
+
+
+@pytest.mark.parametrize(
+    "change", ["clock_s = 'x'", "devices = 2.0", "plan_shares = x'00'", "plan_devices = 'text'", "delivered = 99"]
+)
+def test_damaged_rounds_are_one_sentence_in_columns_too(change: str, tmp_path: Path) -> None:
+    good, bad = Spec(seed=1), Spec(seed=2)
+    with Store(tmp_path / "results.db") as store:
+        for spec in (good, bad):
+            store.put(spec, make_records(3))
+        with closing(sqlite3.connect(tmp_path / "results.db")) as db:
+            db.execute(f"UPDATE rounds SET {change} WHERE key = ? AND round = 2", (bad.key(),))
+            db.commit()
+        with pytest.raises(fc.InputError, match=f"the rounds of run {bad.key()[:8]} are damaged; delete the run"):
+            list(store.tables([good.key(), bad.key()], 10))
+        if change.startswith("clock_s"):
+            with pytest.raises(fc.InputError, match=f"the rounds of run {bad.key()[:8]} are damaged; delete the run"):
+                store.rounds_of([good.key(), bad.key()])
+
+
+def test_a_file_without_the_index_gets_it_when_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        store.put(Spec(), make_records(2))
+        before = store.runs()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP INDEX rounds_told")
+        db.commit()
+
+    def plan() -> str:
+        with closing(sqlite3.connect(path)) as db:
+            return str(db.execute("EXPLAIN QUERY PLAN SELECT max(accuracy) FROM rounds WHERE key = ''").fetchall())
+
+    with Store(path, "read") as store:
+        assert store.runs() == before
+    assert "COVERING INDEX" not in plan()
+    with Store(path) as store:
+        assert store.runs() == before
+    assert "COVERING INDEX rounds_told" in plan()
 
 
 def test_a_column_is_added_with_the_first_round_that_has_something_in_it(tmp_path: Path) -> None:

@@ -110,6 +110,35 @@ def test_a_document_is_at_most_eight_deep_and_so_long(monkeypatch: pytest.Monkey
         stored.document_in('{"a": 12}')
 
 
+def test_a_document_that_is_read_in_parts_is_what_it_is_as_a_whole() -> None:
+    """As fedcell writes them, the policy and the seed come first; runs that differ in these alone share the rest."""
+    plain = spec_document(SPEC)
+    backwards = dict(reversed(plain.items()))
+    assert run(document=json.dumps(backwards)).document == run().document == plain
+    assert run(document=document(seed=8)).fields is run(document=document(policy="all")).fields
+    assert run(document=document(seed=8)).seed == 8
+    assert run(document=document(seed=10**18)).seed == 10**18
+    assert run(document=document(policy='a "b')).policy == 'a "b'
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (json.dumps(spec_document(SPEC))[:-1], "JSONDecodeError"),
+        (json.dumps(spec_document(SPEC)) + "}", "JSONDecodeError"),
+        (json.dumps(spec_document(SPEC))[:-1] + ', "seed": 1}', "its policy or its seed twice"),
+        (json.dumps(spec_document(SPEC)).replace('"seed": 7', '"seed": 07'), "JSONDecodeError"),
+        (json.dumps(spec_document(SPEC)).replace("random:k=2", "\ud800"), "UnicodeEncodeError"),
+        (json.dumps(spec_document(SPEC)).replace("random:k=2", "\x7f"), "characters that cannot be printed"),
+        (json.dumps(spec_document(SPEC)).replace("random:k=2", ""), "policy: string should have at least 1"),
+    ],
+)
+def test_a_damaged_document_is_found_in_its_parts_too(text: str, why: str) -> None:
+    one = run(document=text)
+    assert one.status == "damaged"
+    assert why in one.reason
+
+
 def test_a_long_reason_is_cut_and_cannot_command_a_terminal() -> None:
     assert run(status="failed", reason="x" * 2001).reason == "x" * 2000
     assert "\x1b" not in run(status="failed", reason="\x1b[2J").reason

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Path, Query
@@ -24,7 +25,7 @@ from fedcell.dashboard.schemas import (
     RunList,
     as_json,
 )
-from fedcell.dashboard.state import AppState, FoundRun
+from fedcell.dashboard.state import AppState, FoundRun, Pair
 from fedcell.errors import InputError, did_you_mean
 from fedcell.plots import styles
 from fedcell.runs.comparisons import Axis
@@ -32,8 +33,6 @@ from fedcell.runs.store import differing_in
 from fedcell.runs.stored import Source, StoredRun, flat
 from fedcell.sim.record import ROUND_COLUMNS
 
-Pair: TypeAlias = tuple[StoredRun, str]
-"""A run, and the name of its results file."""
 Found: TypeAlias = Sequence[Pair]
 Sort = Literal[
     "policy", "seed", "differs", "rounds", "best", "last", "source", "file", "finished",
@@ -76,7 +75,7 @@ def listed(found: Found, chosen: Chosen, sort: str, limit: int, offset: int) -> 
     kept = chosen.of(found)
     differing = differing_in(run for run, _ in kept)
     by = _place_by_what_differs(kept, differing) if sort.endswith("differs") else _ORDERS[sort.removeprefix("-")]
-    kept.sort(key=lambda pair: pair[0].seed)  # those of a file come in the order of their keys
+    kept.sort(key=lambda pair: pair[0].seed)  # as those of each file come already
     kept.sort(key=by, reverse=sort.startswith("-"))
     rows = [
         stored_document(run, name, {field: flat(run.document).get(field) for field in differing})
@@ -227,7 +226,7 @@ def router(state: AppState) -> APIRouter:
         return Response(text, media_type="application/json")
 
     async def every_run(store: str | None) -> list[Pair]:
-        return [(run, thread.name) for thread in state.readable(store) for run in await thread.runs()]
+        return list(chain.from_iterable([await thread.runs() for thread in state.readable(store)]))
 
     @routes.get("/runs/{key}", response_class=Response, responses={200: {"model": RunAnswer}})
     async def run(key: str = Key, store: str | None = StoreName) -> Response:

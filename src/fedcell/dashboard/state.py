@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -148,6 +149,10 @@ class BoundedExecutor:
         return not wait(list(self._begun), patience_s).not_done
 
 
+Pair: TypeAlias = tuple[StoredRun, str]
+"""A run, and the name of its results file."""
+
+
 class StoreReader:
     """One results file, read in a thread: the page must not wait for the disk. ``store``: its only connection here."""
 
@@ -155,20 +160,21 @@ class StoreReader:
         self.name, self.writable = str(path), mode == "write"
         self.store = Store(path, mode)
         self._executor = BoundedExecutor(1, READS_WAITING, "fedcell-store")
-        self._listed: tuple[object, list[StoredRun]] = (None, [])
+        self._listed: tuple[object, list[Pair]] = (None, [])
 
     async def ask(self, work: Callable[[Store], T]) -> T:
         """Do something with the store."""
         return await self._executor.run(lambda: work(self.store))
 
-    async def runs(self) -> list[StoredRun]:
-        """All its runs; if the file has changed, those that are new are read."""
+    async def runs(self) -> list[Pair]:
+        """All its runs, by their seeds and keys; if the file has changed, those that are new are read."""
         return await self.ask(self._runs)
 
-    def _runs(self, store: Store) -> list[StoredRun]:
+    def _runs(self, store: Store) -> list[Pair]:
         mark = [_stat(store.path), _stat(Path(f"{store.path}-wal"))]
         if self._listed[0] != mark:
-            self._listed = (mark, store.updated(self._listed[1]))
+            runs = store.updated(run for run, _ in self._listed[1])
+            self._listed = (mark, [(run, self.name) for run in sorted(runs, key=attrgetter("seed"))])
         return self._listed[1]
 
     def close(self, patience_s: float) -> bool:
