@@ -17,11 +17,9 @@ from fedcell.errors import InputError
 from fedcell.files import STANDARD_OUTPUT, check_output, write_output
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.table import Table
 
     from fedcell.files import Write
-    from fedcell.runs.records import Lists
     from fedcell.runs.store import Store
     from fedcell.runs.stored import StoredRun
     from fedcell.sim.record import RoundRecord
@@ -584,7 +582,7 @@ def _write_parquet(file: IO[bytes], store: "Store", runs: Sequence["StoredRun"],
             writer.write_table(pa.Table.from_arrays([*(one.take(rows) for one in told), *rounds], schema=schema))
 
 
-def _parquet_array(pa: Any, column: "NDArray[Any] | Lists", kind: Any) -> Any:
+def _parquet_array(pa: Any, column: Any, kind: Any) -> Any:
     import numpy as np
 
     if isinstance(column, np.ndarray):

@@ -12,10 +12,10 @@ _NAMES = {
     "fedcell.runs.race": "Heartbeat KnownRace RaceResult RaceTable comparable default_race is_ours own_code "
     "race_policies race_runs race_spec race_to_store run_race",
     "fedcell.runs.race_report": "race_command",
-    "fedcell.runs.records": "ADDED Lists Measure Rounds read_rounds write_rounds",
+    "fedcell.runs.records": "ADDED Measure Rounds read_rounds write_rounds",
     "fedcell.runs.runner": "Event RoundsDone RunDone RunFailed Runner WorkerLost",
     "fedcell.runs.stats": "Mean stats",
-    "fedcell.runs.store": "Measured Store differing_fields differing_in spec_document",
+    "fedcell.runs.store": "Measured Store differing_in spec_document",
     "fedcell.runs.stored": "Source StoredRace StoredRun StoredTournament column_of flat",
     "fedcell.runs.sweep": "Progress SweepResult run_sweep",
     "fedcell.runs.tournament": "TournamentResult Winner measured_decisions run_tournament",
