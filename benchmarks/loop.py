@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OLD = "3066d99"
+OLD = "cf3f370"
 TURNS = 6
-POLICIES = ("greedy", "diverse")
+POLICIES = ("greedy", "diverse", "auto")
 MEASURE = """
 import sys, time
 from dataclasses import replace

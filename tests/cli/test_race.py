@@ -169,7 +169,7 @@ def test_the_reports_before_the_first_round_are_on_the_clock(tmp_path: Path, fed
     lines = fedcell_here("race", *options, "--csv", cwd=tmp_path).stdout.splitlines()
     times = [[float(cell) for cell in line.split(",")[3:5]] for line in lines[1:]]
     report_s = times[0][0] - times[0][1]
-    spec = fc.Spec(policy="diverse", rounds=2)
+    spec = fc.Spec(policy="diverse", rounds=2, task=fc.TaskSpec(evaluate="auto"))
     assert report_s == pytest.approx(Simulation.load(spec).start().clock_s)
     assert report_s > 0
     assert times[1][0] == times[0][0] + times[1][1]

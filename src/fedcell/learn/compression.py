@@ -299,3 +299,41 @@ def rounded_updates(
     for job, model, row in zip(jobs, models, sums, strict=True):
         round_job(job, model, ends, row)
     return HostUpdates([job.start for job in jobs], models, losses, rms, tensors, sums)
+
+
+@cached_njit(nogil=True)
+def sketched(  # pragma: no cover - compiled
+    update: Vector, order: NDArray[np.int32], signs: Vector, sketch: NDArray[np.float64]
+) -> None:
+    """Fill the sketch of an update: of each part of its entries the sum, with their signs, as np.sum adds them up."""
+    length = order.size // sketch.size
+    for at in range(sketch.size):
+        sketch[at] = _part_sum(update, order, signs, at * length, length)
+
+
+@cached_njit(nogil=True)
+def _part_sum(  # pragma: no cover - compiled
+    update: Vector, order: NDArray[np.int32], signs: Vector, first: int, n: int
+) -> float:
+    """Return the sum of n entries as np.sum does it, by pairs of halves that are multiples of 8."""
+    if n > 128:
+        half = n // 2 - n // 2 % 8
+        whole = _part_sum(update, order, signs, first, half)
+        return whole + _part_sum(update, order, signs, first + half, n - half)
+    total, last = 0.0, first
+    if n >= 8:
+        last = first + n - n % 8
+        a = b = c = d = e = f = g = h = 0.0
+        for i in range(first, last, 8):
+            a += np.float64(update[order[i]] * signs[i])
+            b += np.float64(update[order[i + 1]] * signs[i + 1])
+            c += np.float64(update[order[i + 2]] * signs[i + 2])
+            d += np.float64(update[order[i + 3]] * signs[i + 3])
+            e += np.float64(update[order[i + 4]] * signs[i + 4])
+            f += np.float64(update[order[i + 5]] * signs[i + 5])
+            g += np.float64(update[order[i + 6]] * signs[i + 6])
+            h += np.float64(update[order[i + 7]] * signs[i + 7])
+        total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    for i in range(last, first + n):
+        total += np.float64(update[order[i]] * signs[i])
+    return total

@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcell.errors import InputError
 from fedcell.quantisation import WEIGHT_BITS, checked_bits, sums_of
-from fedcell.runtime import cached_njit
 from fedcell.types import Vector
 
 if TYPE_CHECKING:
@@ -149,11 +148,13 @@ class HostUpdates:
 
     def sketch(self, count: int) -> NDArray[np.float64]:
         """Return a short vector (J, count) for each update."""
+        from fedcell.learn.compression import sketched  # Numba, which Flower's clients do without
+
         order, signs = _short_plan(self.trained.shape[1], count)
         update, sketches = np.zeros(order.size, np.float32), np.empty((len(self.trained), count))
         for row, model, start in zip(sketches, self.trained, self.starts, strict=True):
             np.subtract(model, start, out=update[: model.size])
-            _sketched(update, order, signs, row)
+            sketched(update, order, signs, row)
         return sketches
 
     def sums(self) -> NDArray[np.float64]:
@@ -231,44 +232,6 @@ def _short_plan(parameters: int, count: int) -> tuple[NDArray[np.int32], Vector]
     """The same in half of the memory: it is read again for each update."""
     order, signs = sketch_plan(parameters, count)
     return order.astype(np.int32), signs.astype(np.float32)
-
-
-@cached_njit(nogil=True)
-def _sketched(  # pragma: no cover - compiled
-    update: Vector, order: NDArray[np.int32], signs: Vector, sketch: NDArray[np.float64]
-) -> None:
-    """Fill the sketch of an update: of each part of its entries the sum, with their signs, as np.sum adds them up."""
-    length = order.size // sketch.size
-    for at in range(sketch.size):
-        sketch[at] = _part_sum(update, order, signs, at * length, length)
-
-
-@cached_njit(nogil=True)
-def _part_sum(  # pragma: no cover - compiled
-    update: Vector, order: NDArray[np.int32], signs: Vector, first: int, n: int
-) -> float:
-    """Return the sum of n entries as np.sum does it, by pairs of halves that are multiples of 8."""
-    if n > 128:
-        half = n // 2 - n // 2 % 8
-        whole = _part_sum(update, order, signs, first, half)
-        return whole + _part_sum(update, order, signs, first + half, n - half)
-    total, last = 0.0, first
-    if n >= 8:
-        last = first + n - n % 8
-        a = b = c = d = e = f = g = h = 0.0
-        for i in range(first, last, 8):
-            a += np.float64(update[order[i]] * signs[i])
-            b += np.float64(update[order[i + 1]] * signs[i + 1])
-            c += np.float64(update[order[i + 2]] * signs[i + 2])
-            d += np.float64(update[order[i + 3]] * signs[i + 3])
-            e += np.float64(update[order[i + 4]] * signs[i + 4])
-            f += np.float64(update[order[i + 5]] * signs[i + 5])
-            g += np.float64(update[order[i + 6]] * signs[i + 6])
-            h += np.float64(update[order[i + 7]] * signs[i + 7])
-        total = ((a + b) + (c + d)) + ((e + f) + (g + h))
-    for i in range(last, first + n):
-        total += np.float64(update[order[i]] * signs[i])
-    return total
 
 
 def cross_entropy(logits: ArrayLike, labels: ArrayLike) -> float:
