@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OLD = "cf3f370"
-TURNS = 6
+TURNS = 3
 POLICIES = ("greedy", "diverse", "auto")
 MEASURE = """
 import sys, time
@@ -28,20 +28,24 @@ from fedcell.sim.loop import Simulation
 
 
 class Idle:
-    parameters, tensors = 8, (8,)
+    def __init__(self, engine):
+        self.parameters, self.tensors = engine.parameters, engine.tensors
+        self.models = np.full((20, engine.parameters), 0.1, np.float32)
 
     def update(self, jobs):
-        return HostUpdates([job.start for job in jobs], np.zeros((len(jobs), 8), np.float32), np.ones(len(jobs)))
+        n = len(jobs)
+        whole = {"rms": np.ones(n), "tensors": self.tensors, "found": np.ones((n, 3))}
+        known = {name: one for name, one in whole.items() if name in HostUpdates.__dataclass_fields__}
+        return HostUpdates([job.start for job in jobs], self.models[:n], np.ones(n), **known)
 
     def evaluate(self, models):
         return Evaluation(np.full(len(models), 0.5), np.ones(len(models)))
 
 
 policy, rounds = sys.argv[1], int(sys.argv[2])
-spec = fc.Spec(policy=policy, rounds=10**9, budget_s=1e12, task=fc.TaskSpec(hidden=[4], sizes=[10] * 20))
+spec = fc.Spec(policy=policy, rounds=10**9, budget_s=1e12, task=fc.TaskSpec(sizes=[90] * 20))
 run = Simulation.load(spec, threads=1)
-state = replace(run.start(), model=np.zeros(8, np.float32))
-run = replace(run, task=replace(run.task, engine=Idle()))
+state, run = run.start(), replace(run, task=replace(run.task, engine=Idle(run.task.engine)))
 least = float("inf")
 for turn in range(5):
     began = time.process_time()

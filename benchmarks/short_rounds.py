@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OLD = "cf3f370"
-TURNS = 2
+TURNS = 3
 POLICIES = {"random": "random:k=5", "auto": "auto:epochs=0.03,bits=2,max_devices=5"}
 MEASURE = """
 import sys, time
