@@ -7,15 +7,14 @@ the three after it, and the most memory that the process had, loading included.
 """
 
 import argparse
-import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.trees import ROOT, old_tree, printed
+
 OLD = "cf3f370"
 POLICIES = ("greedy", "optimal:theta=0", "diverse", "auto")
 MEASURE = """
@@ -54,27 +53,17 @@ def main() -> None:
     parser.add_argument("--old", default=OLD, help="a commit to compare with (default %(default)s)")
     parser.add_argument("--devices", type=int, default=1_000_000, help="in the cell (default %(default)s)")
     chosen = parser.parse_args()
-    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    with tempfile.TemporaryDirectory() as folder:
-        data, old = made_up(chosen.devices, Path(folder) / "cell.npz"), Path(folder) / "old"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(old), chosen.old], check=True)
-        try:
-            for policy in POLICIES:
-                for name, tree in ((chosen.old, old), ("now", ROOT)):
-                    command = [sys.executable, "-W", "ignore", "-c", MEASURE, policy, str(chosen.devices), str(data)]
-                    environment = os.environ | single | {"PYTHONPATH": str(tree / "src")}
-                    found = subprocess.run(
-                        command, env=environment, cwd=tree, capture_output=True, text=True, check=True
-                    )
-                    loading, first, later, memory, devices = map(float, found.stdout.split()[-5:])
-                    print(
-                        f"{policy:16} {name:8} loading {loading:5.1f} s   first round {first:6.2f} s   later "
-                        f"{later:6.2f} s   {memory:5.2f} GB   {devices:.0f} devices",
-                        flush=True,
-                    )
-        finally:
-            subprocess.run([*git, "remove", "--force", str(old)], check=True)
+    with old_tree(chosen.old) as old:
+        data = made_up(chosen.devices, old.parent / "cell.npz")
+        for policy in POLICIES:
+            for name, tree in ((chosen.old, old), ("now", ROOT)):
+                found = printed(tree, MEASURE, policy, str(chosen.devices), str(data))
+                loading, first, later, memory, devices = map(float, found.split()[-5:])
+                print(
+                    f"{policy:16} {name:8} loading {loading:5.1f} s   first round {first:6.2f} s   later "
+                    f"{later:6.2f} s   {memory:5.2f} GB   {devices:.0f} devices",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -6,13 +6,12 @@ turns in one run; what counts is the least CPU time of a round, for the machine 
 """
 
 import argparse
-import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.trees import ROOT, old_tree, printed
+
 OLD = "cf3f370"
 TURNS = 3
 POLICIES = ("greedy", "diverse", "auto")
@@ -58,11 +57,7 @@ print(1e3 * least)
 
 def round_ms(tree: Path, policy: str, rounds: int) -> float:
     """The least CPU time of a round in milliseconds, with the package in this tree."""
-    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    environment = os.environ | single | {"PYTHONPATH": str(tree / "src")}
-    command = [sys.executable, "-W", "ignore", "-c", MEASURE, policy, str(rounds)]
-    found = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=True)
-    return float(found.stdout.split()[-1])
+    return float(printed(tree, MEASURE, policy, str(rounds)).split()[-1])
 
 
 def main() -> None:
@@ -70,22 +65,14 @@ def main() -> None:
     parser.add_argument("--old", default=OLD, help="a commit to compare with (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=200, help="rounds in each of four measurements a turn")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        old = Path(folder) / "old"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(old), chosen.old], check=True)
-        try:
-            for tree in (old, ROOT):  # what is compiled is compiled now
-                for policy in POLICIES:
-                    round_ms(tree, policy, 2)
+    with old_tree(chosen.old) as old:
+        for tree in (old, ROOT):  # what is compiled is compiled now
             for policy in POLICIES:
-                turns = [[round_ms(tree, policy, chosen.rounds) for tree in (old, ROOT)] for _ in range(TURNS)]
-                before, now = (min(column) for column in zip(*turns, strict=True))
-                print(
-                    f"{policy:8} {chosen.old} {before:.3f} ms   now {now:.3f} ms   ratio {before / now:.2f}", flush=True
-                )
-        finally:
-            subprocess.run([*git, "remove", "--force", str(old)], check=True)
+                round_ms(tree, policy, 2)
+        for policy in POLICIES:
+            turns = [[round_ms(tree, policy, chosen.rounds) for tree in (old, ROOT)] for _ in range(TURNS)]
+            before, now = (min(column) for column in zip(*turns, strict=True))
+            print(f"{policy:8} {chosen.old} {before:.3f} ms   now {now:.3f} ms   ratio {before / now:.2f}", flush=True)
 
 
 if __name__ == "__main__":

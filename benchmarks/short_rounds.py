@@ -7,13 +7,12 @@ this one as needed. What counts is the least CPU time.
 """
 
 import argparse
-import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.trees import ROOT, old_tree, printed
+
 OLD = "cf3f370"
 TURNS = 3
 POLICIES = {"random": "random:k=5", "auto": "auto:epochs=0.03,bits=2,max_devices=5"}
@@ -58,11 +57,7 @@ print(*least)
 
 def seconds(tree: Path, policy: str, rounds: int, evaluate: str) -> tuple[float, float]:
     """The least CPU time of a run, and of its training alone, in seconds, with the package in this tree."""
-    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    environment = os.environ | single | {"PYTHONPATH": str(tree / "src")}
-    command = [sys.executable, "-W", "ignore", "-c", MEASURE, policy, str(rounds), evaluate]
-    found = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=True)
-    whole, training = found.stdout.split()[-2:]
+    whole, training = printed(tree, MEASURE, policy, str(rounds), evaluate).split()[-2:]
     return float(whole), float(training)
 
 
@@ -71,26 +66,20 @@ def main() -> None:
     parser.add_argument("--old", default=OLD, help="a commit to compare with (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=1000, help="rounds of a run")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        old = Path(folder) / "old"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(old), chosen.old], check=True)
-        try:
-            for name, policy in POLICIES.items():
-                for tree, evaluate in ((old, ""), (ROOT, "auto")):  # what is compiled is compiled now
-                    seconds(tree, policy, 2, evaluate)
-                turns = [
-                    [*seconds(old, policy, chosen.rounds, ""), *seconds(ROOT, policy, chosen.rounds, "auto")]
-                    for _ in range(TURNS)
-                ]
-                before, _, now, training = (min(column) for column in zip(*turns, strict=True))
-                print(
-                    f"{name:8} {chosen.old} {before:.2f} s   now {now:.2f} s   ratio {before / now:.2f}   "
-                    f"training alone {training:.2f} s, so {now / training:.2f} x that",
-                    flush=True,
-                )
-        finally:
-            subprocess.run([*git, "remove", "--force", str(old)], check=True)
+    with old_tree(chosen.old) as old:
+        for name, policy in POLICIES.items():
+            for tree, evaluate in ((old, ""), (ROOT, "auto")):  # what is compiled is compiled now
+                seconds(tree, policy, 2, evaluate)
+            turns = [
+                [*seconds(old, policy, chosen.rounds, ""), *seconds(ROOT, policy, chosen.rounds, "auto")]
+                for _ in range(TURNS)
+            ]
+            before, _, now, training = (min(column) for column in zip(*turns, strict=True))
+            print(
+                f"{name:8} {chosen.old} {before:.2f} s   now {now:.2f} s   ratio {before / now:.2f}   "
+                f"training alone {training:.2f} s, so {now / training:.2f} x that",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

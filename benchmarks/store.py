@@ -10,14 +10,13 @@ measured one after the other, again and again; what counts is the least CPU time
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.trees import ROOT, old_tree, printed
+
 OLD = "cf3f370"
 MAKE = """
 import hashlib, json, sqlite3, sys, time
@@ -163,14 +162,6 @@ print(json.dumps(found))
 """
 
 
-def python(tree: Path, code: str, *words: str) -> str:
-    """What a program prints that imports the package of this tree."""
-    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    environment = os.environ | single | {"PYTHONPATH": str(tree / "src")}
-    command = [sys.executable, "-W", "ignore", "-c", code, *words]
-    return subprocess.run(command, env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True).stdout
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--old", default=OLD, help="a commit to compare with (default %(default)s)")
@@ -179,34 +170,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6_000, help="of each of twenty long runs (default %(default)s)")
     parser.add_argument("--turns", type=int, default=2)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        old = Path(folder) / "old"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(old), chosen.old], check=True)
-        try:
-            files = [Path(folder) / name for name in ("many.db", "long.db")]
-            python(old, MAKE, str(files[0]), str(chosen.seeds), "10", "8")
-            python(old, MAKE, str(files[1]), "1", str(chosen.rounds), "20")
-            sizes = [f"{file.stat().st_size / 1e6:,.0f} MB" for file in files]
-            print(
-                f"{400 * chosen.seeds:,} runs in {sizes[0]}; long runs of {20 * chosen.rounds:,} rounds in {sizes[1]}"
-            )
-            least: dict[Path, dict[str, float]] = {}
-            for turn in range(chosen.turns):
-                for tree in [ROOT] if chosen.only_new else [old, ROOT]:
-                    copies = [file.with_suffix(f".{tree.name}.{turn}.db") for file in files]
-                    for file, copy in zip(files, copies, strict=True):
-                        shutil.copyfile(file, copy)
-                    found = json.loads(python(tree, MEASURE, *map(str, copies)).splitlines()[-1])
-                    before = least.get(tree, found)
-                    least[tree] = {name: min(value, before[name]) for name, value in found.items()}
-                    for copy in Path(folder).glob(f"*.{tree.name}.{turn}.db*"):
-                        copy.unlink()
-            for name, now in least[ROOT].items():
-                then = least.get(old, least[ROOT])[name]
-                print(f"{name:70} {chosen.old} {then:7.3f}   now {now:7.3f}   ratio {then / now:6.1f}")
-        finally:
-            subprocess.run([*git, "remove", "--force", str(old)], check=True)
+    with old_tree(chosen.old) as old:
+        folder = old.parent
+        files = [folder / name for name in ("many.db", "long.db")]
+        printed(old, MAKE, str(files[0]), str(chosen.seeds), "10", "8")
+        printed(old, MAKE, str(files[1]), "1", str(chosen.rounds), "20")
+        sizes = [f"{file.stat().st_size / 1e6:,.0f} MB" for file in files]
+        print(f"{400 * chosen.seeds:,} runs in {sizes[0]}; long runs of {20 * chosen.rounds:,} rounds in {sizes[1]}")
+        least: dict[Path, dict[str, float]] = {}
+        for turn in range(chosen.turns):
+            for tree in [ROOT] if chosen.only_new else [old, ROOT]:
+                copies = [file.with_suffix(f".{tree.name}.{turn}.db") for file in files]
+                for file, copy in zip(files, copies, strict=True):
+                    shutil.copyfile(file, copy)
+                found = json.loads(printed(tree, MEASURE, *map(str, copies)).splitlines()[-1])
+                before = least.get(tree, found)
+                least[tree] = {name: min(value, before[name]) for name, value in found.items()}
+                for copy in folder.glob(f"*.{tree.name}.{turn}.db*"):
+                    copy.unlink()
+        for name, now in least[ROOT].items():
+            then = least.get(old, least[ROOT])[name]
+            print(f"{name:70} {chosen.old} {then:7.3f}   now {now:7.3f}   ratio {then / now:6.1f}")
 
 
 if __name__ == "__main__":

@@ -190,8 +190,8 @@ class Driver:
 
     def joules(self) -> float:
         """What all devices spent in the round."""
-        beside = (0.0 if one is None else float(one.sum()) for one in (self.answers_j, self.reports_j))
-        answers_j, reports_j = beside
+        answers_j = 0.0 if self.answers_j is None else float(self.answers_j.sum())
+        reports_j = 0.0 if self.reports_j is None else float(self.reports_j.sum())
         return float(self.plan_j.sum()) + answers_j + self.state.reports_j + reports_j
 
     @cached_property
